@@ -107,10 +107,10 @@ def draw(data: DataSet, num_clients: int, num_rows: int, num_public: int, seed: 
     if data.images is not None:
         x, y, xt, yt = data.images
         order = rng.stream(seed, "experiment", "mnist").permutation(len(x))
-        own, public = order[:total], order[total : total + num_public]
-        test = rng.stream(seed, "experiment", "mnist test").permutation(len(xt))[:NUM_TEST]
+        own, others = order[:total], order[total : total + num_public]
+        tested = rng.stream(seed, "experiment", "mnist test").permutation(len(xt))[:NUM_TEST]
         parts = [(x[i], y[i]) for i in np.split(own, num_clients)]
-        return Draw(parts, x[public], (xt[test], yt[test]))
+        return Draw(parts, x[others], (xt[tested], yt[tested]))
     stream = rng.stream(seed, "experiment", data.name)
     x = stream.uniform(total, data.num_columns)
     y = function(data.name, x) + NOISE * stream.normal(total)

@@ -33,6 +33,8 @@ def main() -> None:
     for name, data in sets.items():
         ridges = grid(-4, -1, 7) if name == "MNIST" else grid(-3, 0.5, 15)
         for num_rows in (10, 20):
+            if options.quick:
+                ridges = ridges[::5]
             draws = [draw(data, clients, num_rows, 2, seed) for seed in range(repetitions)]
             ridge = choose_ridges(data, draws[:3], ridges, ["local"])["local"]
             found = [measured(data, drawn, "local", ridge) for drawn in draws]

@@ -50,7 +50,7 @@ from kernfed_simulation.partition import Partitioning, Scheme, client_names, dea
 HERE = Path(__file__).parent
 NUM_CLIENTS, NUM_TRAIN, ROUNDS = 10, 10_000, 100
 NUM_TEXTS = 3000
-ALPHAS = (0.1, 0.5, 10.0)
+ALPHAS: tuple[float, ...] = (0.1, 0.5, 10.0)
 UPLOADS = (1, 5, 10, 20, 50)
 SETS = ("MNIST", "Fashion-MNIST", "CIFAR-10", "20-Newsgroups")
 
@@ -271,7 +271,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rows and rounds: whether it runs, not what comes out")
     options = parser.parse_args()
     num_train, num_texts, num_test_texts, rounds = options.num_train, NUM_TEXTS, None, options.rounds
+    alphas = ALPHAS
     if options.quick:
+        alphas = ALPHAS[1:]
         num_train, num_texts, num_test_texts, rounds = 1500, 400, 200, 6
     makers: Mapping[str, Callable[[], DataSet | None]] = {
         "MNIST": lambda: components("MNIST", options.mnist, num_train),
@@ -287,7 +289,7 @@ def main() -> None:
     for data in [found for found in sets if found is not None]:
         classes = [str(c) for c in range(int(data.y.max()) + 1)]
         curves: dict[float, dict[str, Curve]] = {}
-        for alpha in ALPHAS:
+        for alpha in alphas:
             setting = f"{data.name}, Dir({alpha:g})"
             with_solvers = alpha == 0.5 and data.name in ("Fashion-MNIST", "CIFAR-10")
             methods = {**METHODS, **(SOLVERS if with_solvers else {})}

@@ -155,7 +155,7 @@ BASELINES = {
     "vM-KOFL": {"name": "vm-kofl"},
     "eM-KOFL": {"name": "em-kofl"},
 }
-VARIANTS = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "rates of the text": {"rates": "paper"},
     "weights at rate 1": {"rates": "paper", "weight_learning_rate": 1.0},
     "adaptive": {},
@@ -164,11 +164,13 @@ VARIANTS = {
 
 def methods() -> dict[str, tuple[str, dict[str, Any]]]:
     """Printed name to the row of Table 1 that it stands beside, and its settings."""
-    found = {name: (name, settings) for name, settings in BASELINES.items()}
+    found: dict[str, tuple[str, dict[str, Any]]] = {
+        name: (name, dict(settings)) for name, settings in BASELINES.items()
+    }
     for m, d in SIZES:
         row = f"POF-MKL ({m}, {d})"
         for variant, settings in VARIANTS.items():
-            sizes = {"name": "online", "kernels_per_round": m, "num_frequencies": d}
+            sizes: dict[str, Any] = {"name": "online", "kernels_per_round": m, "num_frequencies": d}
             found[f"{row}, {variant}"] = row, {**sizes, **settings}
     found["online, statistics"] = "POF-MKL (51, 9)", {"name": "online"}
     return found

@@ -59,7 +59,9 @@ def run_job(job: JobFile, rows: Mapping[str, Rows], classes: tuple[str, ...] = (
     return Ran(closed[-1], np.array(journal.last.state["collaboration"]), found[-1])
 
 
-def make_job(name: str, num_columns: int, seed: int, method: dict[str, Any], **sections: dict[str, Any]) -> JobFile:
+def make_job(
+    name: str, num_columns: int, seed: int, method: Mapping[str, Any], **sections: Mapping[str, Any]
+) -> JobFile:
     """A job on columns x0, x1, ... that evaluates at its end."""
     data = {"task": "regression", "target": "y", "features": [f"x{i}" for i in range(num_columns)]}
     return JobFile.model_validate(
@@ -111,7 +113,11 @@ def parser(description: str | None, repetitions: int) -> argparse.ArgumentParser
 
 
 def line(
-    setting: str, method: str, values: Sequence[float], published: float | None = None, against: Sequence[float] = ()
+    setting: str,
+    method: str,
+    values: Sequence[float] | Floats,
+    published: float | None = None,
+    against: Sequence[float] | Floats = (),
 ) -> dict[str, Any]:
     """A row of the table: the mean over repetitions, and its paired difference to the default."""
     found: dict[str, Any] = {

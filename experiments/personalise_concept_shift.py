@@ -9,6 +9,7 @@ group), and the default, which sees no test row. All run on the same draws.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from personalise_common import Floats, in_hindsight, line, make_job, parser, run
 
 from kernfed_simulation.federation import Rows
 
-VARIANCES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+VARIANCES: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 NUM_CLIENTS, NUM_ROWS, NUM_COLUMNS, NUM_TEST = 100, 10, 20, 1000
 DEFAULT, PAPER = "default (crossfit)", "Q-aggregation, as printed"
 Integers = npt.NDArray[np.int64]
@@ -52,7 +53,7 @@ def repeat(variance: float, num_clients: int, seed: int) -> tuple[dict[str, floa
         "oracle": same / same.sum(axis=1, keepdims=True),
     }
     features = {"kernel": "linear", "intercept": False}
-    plain = {"features": features, "data": {"standardise": False}}
+    plain: dict[str, dict[str, Any]] = {"features": features, "data": {"standardise": False}}
     printed = {
         "weights": "paper",
         "scale_columns": False,
@@ -98,9 +99,9 @@ def main() -> None:
         lines += rows
     fig, axes = subplots(3)
     for method in SHOWN:
-        values = np.array(measured[method])
-        error = values.std(axis=1, ddof=1) / np.sqrt(repetitions) if repetitions > 1 else np.zeros(len(values))
-        axes[0, 0].errorbar(variances, values.mean(axis=1), error, marker="o", capsize=3, label=method)
+        curve = np.array(measured[method])
+        error = curve.std(axis=1, ddof=1) / np.sqrt(repetitions) if repetitions > 1 else np.zeros(len(curve))
+        axes[0, 0].errorbar(variances, curve.mean(axis=1), error, marker="o", capsize=3, label=method)
     axes[0, 0].set_yscale("log")
     axes[0, 0].set_xlabel("intra-group variance")
     axes[0, 0].set_ylabel("mean squared error, all clients")

@@ -24,7 +24,7 @@ from personalise_common import Floats, Ran, line, make_job, parser, run_job, sho
 from kernfed_simulation.federation import Rows
 
 NUM_CLIENTS, NETWORK_CLIENTS, NUM_ROWS, NUM_COLUMNS, NUM_TEST = 100, 50, 20, 4, 1000
-ARCHITECTURES = ((16,), (32,), (16, 16), (32, 32), (16, 16, 16), (32, 32, 32))
+ARCHITECTURES: tuple[tuple[int, ...], ...] = ((16,), (32,), (16, 16), (32, 32), (16, 16, 16), (32, 32, 32))
 GROUPS = ("near 0", "near 2", "uniform")
 DEFAULT, PAPER, EXACT = "default (crossfit)", "Q-aggregation, as printed", "Q-aggregation, optimum"
 PRINTED = {"scale_columns": False, "c_q": 1.0, "c_p": 1.0}

@@ -98,12 +98,12 @@ def made_up_images(seed: int = 0, *, scaled: bool = True) -> Images:
     """Ten kinds of blurred noise, for --quick where no files are needed; not scaled, they lie from 0 to 1."""
     random = np.random.default_rng(seed)
     centres = np.kron(random.normal(size=(10, 7, 7)), np.ones((4, 4))).reshape(10, 784)
-    parts = []
+    parts: list[tuple[Floats, Integers]] = []
     for size in (6000, 2000):
         y = np.arange(size) % 10
         x = centres[y] + 0.7 * random.normal(size=(size, 784))
-        parts += [x if scaled else x.clip(-4, 4) / 8 + 0.5, y]
-    return parts[0], parts[1], parts[2], parts[3]
+        parts.append((x if scaled else x.clip(-4, 4) / 8 + 0.5, y))
+    return *parts[0], *parts[1]
 
 
 def deal(data: Images, train: Sequence[Sequence[int]], test: Sequence[Sequence[int]], seed: int) -> dict[str, Rows]:
@@ -274,7 +274,7 @@ def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label:
             x = i - 0.4 + width * (j + 0.5)
             ax.bar(x, row["measured"], width * 0.9, color=f"C{j}", label=method if i == 0 else None)
             if row["published"] is not None:
-                label = "published" if i == 0 and j == 0 else None
+                label = "published" if i == 0 and j == 0 else ""
                 ax.hlines(row["published"], x - width * 0.45, x + width * 0.45, color="black", lw=1.6, label=label)
     ax.set_xticks(range(len(labels)), list(labels.values()))
     ax.set_ylabel(y_label)

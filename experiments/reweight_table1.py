@@ -91,7 +91,7 @@ def main() -> None:
     counts = (TRAIN, TEST)
     if options.quick:
         # Matching needs more than two rows of a class to find what test points look like.
-        counts = ([[max(20, n // 12) for n in row] for row in TRAIN], [[n // 6 for n in row] for row in TEST])
+        counts = ([[max(20, n // 24) for n in row] for row in TRAIN], [[-(-n // 12) for n in row] for row in TEST])
     if options.features:
         lines = on_features(data, counts, rounds, repetitions, options.features)
     else:

@@ -15,6 +15,8 @@ mini-batches).
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +67,7 @@ def main() -> None:
     write(lines, options.out, "reweight-table13", plot(lines, clusters))
 
 
-def plot(lines: list[dict[str, object]], clusters: tuple[int, ...]) -> object:
+def plot(lines: Sequence[Mapping[str, Any]], clusters: tuple[int, ...]) -> object:
     """Bound against the number of clusters."""
     import matplotlib as mpl
 

@@ -95,15 +95,14 @@ def main() -> None:
         method = {"client_fraction": 0.05, "network": {**NETWORK, "batch_norm": "average"}}
         metrics = run_job(lenet_job(seed, rounds, method=method), rows)
         for model, name in NAMES.items():
-            values = accuracies(metrics, model)
-            found[name].append(summary(values))
+            found[name].append(summary(accuracies(metrics, model)))
         found["FedBN"].append(summary(accuracies(fed_bn(rows, seed, max(2, rounds // 2)), "fedavg")))
     lines = []
-    for method, values in found.items():
-        published = PUBLISHED.get(method, (None, None, None))
+    for name, values in found.items():
+        published = PUBLISHED.get(name, (None, None, None))
         for i, setting in enumerate(SETTINGS):
             measured = np.array(values)[:, i]
-            lines.append(line(f"Fashion-MNIST (published: CIFAR-10), {setting}", method, published[i], measured))
+            lines.append(line(f"Fashion-MNIST (published: CIFAR-10), {setting}", name, published[i], measured))
     show(lines)
     labels = {f"Fashion-MNIST (published: CIFAR-10), {s}": s for s in SETTINGS}
     figure = bars(lines, labels, "accuracy", f"Table 2, reduced: Fashion-MNIST, LeNet, {rounds} iterations")

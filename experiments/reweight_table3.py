@@ -103,10 +103,10 @@ def main() -> None:
         found["Grayscale"].append(accuracies(gray, "fedavg"))
     lines = []
     title = "coloured MNIST, 2 clients"
-    for method, values in found.items():
+    for name, values in found.items():
         measured = np.array(values)
-        lines.append(line(f"{title}, average accuracy", method, PUBLISHED[method], measured.mean(axis=1)))
-        lines += [line(f"{title}, client {i + 1}", method, None, measured[:, i]) for i in range(2)]
+        lines.append(line(f"{title}, average accuracy", name, PUBLISHED[name], measured.mean(axis=1)))
+        lines += [line(f"{title}, client {i + 1}", name, None, measured[:, i]) for i in range(2)]
     show(lines)
     labels = {
         f"{title}, average accuracy": "average",

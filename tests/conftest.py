@@ -27,6 +27,8 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+_LONGEST = ("_experiments.py", "test_experiments.py", "test_soak.py")
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _nothing_left_open() -> Iterator[None]:
@@ -37,7 +39,11 @@ def _nothing_left_open() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Attacks bear the mark `redteam`, which `make redteam` runs, and tell what they are by their first sentence."""
+    """Attacks bear the mark `redteam`, which `make redteam` runs, and tell what they are by their first sentence.
+
+    Files whose single tests take longest come first, so that no worker is left with one of them at the end.
+    """
+    items.sort(key=lambda item: not item.path.name.endswith(_LONGEST))
     for item in items:
         if item.path.name.startswith("test_hostile") or "adversary" in item.path.parts:
             item.add_marker("redteam")

@@ -15,7 +15,7 @@ from kernfed import files
 from kernfed.errors import KernfedError, PolicyError, SubmissionError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
-from kernfed.jobs.client_file import ClientFile, DatasetSection
+from kernfed.jobs.client_file import PARTITIONS, ClientFile, DatasetSection
 from kernfed.jobs.held_to import contradiction
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity
@@ -107,7 +107,7 @@ class ClientDaemon:
         self._policy.check_signed(None if job is None else job.signed, "" if job is None else job.unread)
         if job is not None and job.file is not None:
             self._policy.check_job(job.file, job.signed.operator, self.name)
-            if other := contradiction(job.file, request, task.round):
+            if other := contradiction(job.file, request, task.round, former=bool(job.signed.job_id)):
                 raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
@@ -228,7 +228,7 @@ def _maths() -> ModuleType:
 
 
 def _partitions(dataset: DatasetSection) -> tuple[str, ...]:
-    return tuple(part for part in DatasetSection.model_fields if getattr(dataset, part) is not None)
+    return tuple(part for part in PARTITIONS if getattr(dataset, part) is not None)
 
 
 async def serve(file: ClientFile) -> None:

@@ -22,7 +22,7 @@ from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.partitions import LocalData, load_local_data
-from kernfed_client.data.split import refuse_draws
+from kernfed_client.data.split import refuse_draws, refuse_few_groups
 from kernfed_client.streams.faults import MEANING
 from kernfed_client.streams.sources import stream_of
 
@@ -54,6 +54,8 @@ class DataReport:
     num_test_rows: int
     num_dropped_rows: int
     num_outside_rows: int
+    groups: list[int] | None
+    """Groups among the training and the test rows; None: the data set names none."""
     classes: dict[str, list[int]]
     """Training and test rows per class; empty for regression."""
     columns: list[ColumnSummary]
@@ -98,6 +100,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         num_test_rows=data.test.num_rows,
         num_dropped_rows=data.num_dropped_rows,
         num_outside_rows=data.num_outside_rows,
+        groups=None if data.train.group is None else [data.train.num_groups, data.test.num_groups],
         classes=_class_counts(data),
         columns=_columns(data, [*schema.features, schema.target]),
         notes=notes,
@@ -115,6 +118,8 @@ def as_table(report: DataReport) -> RenderableType:
     rows.add_row("training rows", f"{report.num_rows:,}")
     rows.add_row("test rows", f"{report.num_test_rows:,}")
     rows.add_row("dropped for missing values", f"{report.num_dropped_rows:,}")
+    if report.groups is not None:
+        rows.add_row("groups", "{:,} training, {:,} test".format(*report.groups))
     for name, (train, test) in report.classes.items():
         rows.add_row(Text(f"class {name}"), f"{train:,} training, {test:,} test")
     if report.num_outside_rows:
@@ -175,6 +180,7 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
     try:
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
+        refuse_few_groups(file, job.cohort.dataset, data.train)
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}

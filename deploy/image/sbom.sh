@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The software bill of materials (CycloneDX 1.6, JSON) of the images' Python packages: deploy/image/sbom.sh PYTHON
 # PYTHON is an interpreter with cyclonedx-bom. Where the wheelhouse is filled its wheels are named, with their digests;
-# else the pinned versions. The file lies in the wheelhouse, and travels with it. Debian's packages are in the images:
-# `docker run --rm --entrypoint dpkg-query IMAGE -W`.
+# else the pinned versions. The file lies in the wheelhouse, and travels with it. Each image holds a bill of its
+# own, with Debian's packages, which its build writes (bill.py): `docker run --rm --entrypoint cat IMAGE
+# /usr/local/share/kernfed/sbom.cdx.json`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 wheelhouse=deploy/wheelhouse

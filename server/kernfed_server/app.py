@@ -208,11 +208,10 @@ class Coordinator:
         self, server: grpc.aio.Server, where: str, key: str, credentials: grpc.ServerCredentials
     ) -> AsyncIterator[int]:
         host, _, port_text = where.rpartition(":")
-        if port_text != "0":
-            split_address(where)
+        host, wanted = (host.strip("[]"), 0) if port_text == "0" else split_address(where)
         try:
             try:
-                port = server.add_secure_port(where if port_text != "0" else address(host, 0), credentials)
+                port = server.add_secure_port(address(host, wanted), credentials)
             except RuntimeError as err:
                 raise UnavailableError(
                     f"{key}: cannot listen on {where}; another coordinator may hold the port, or the address is not "

@@ -28,6 +28,9 @@ def simulate_command(
         str | None, typer.Option(help="With --data: iid, quantity:ALPHA, dirichlet:ALPHA or column:NAME.")
     ] = None,
     clients: Annotated[int | None, typer.Option(help="With --data: number of clients (not with column:NAME).")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="With --data: column whose rows of equal value, as a patient's, belong together.")
+    ] = None,
     client_file: Annotated[list[Path] | None, typer.Option(help="A client's file; repeat for each client.")] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the job's seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,
@@ -57,7 +60,8 @@ def simulate_command(
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
     from kernfed_simulation import command  # noqa: PLC0415  # loads torch and every method, which help does without
 
-    command.run(parsed, text, job.parent, data, partition, clients, client_file, sweep=sweep, out=out, as_json=as_json)
+    clients_of = command.ClientOptions(data, partition, clients, group, client_file)
+    command.run(parsed, text, job.parent, clients_of, sweep=sweep, out=out, as_json=as_json)
 
 
 def main() -> None:

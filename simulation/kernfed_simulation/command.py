@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernfed.cli.output import print_json, print_note, print_table
@@ -21,6 +22,18 @@ from kernfed_simulation.federation import from_client_files, from_data_file
 from kernfed_simulation.partition import Scheme, parse_partitioning
 from kernfed_simulation.run import Simulated, simulate
 
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """The options that describe the clients."""
+
+    data: Path | None
+    partition: str | None
+    clients: int | None
+    group: str | None
+    client_file: list[Path] | None
+
+
 _MODELS = ("local", "global", "personal", "central")
 
 
@@ -28,10 +41,7 @@ def run(
     parsed: JobFile,
     text: str,
     folder: Path,
-    data: Path | None,
-    partition: str | None,
-    clients: int | None,
-    client_file: list[Path] | None,
+    options: ClientOptions,
     *,
     sweep: list[str] | None,
     out: Path | None,
@@ -42,12 +52,12 @@ def run(
     The job comes with the text and the folder of its file; all else is an option of the command.
     """
     if sweep:
-        _sweep(parsed, sweep, data, partition, clients, client_file, out=out, quiet=as_json)
+        _sweep(parsed, sweep, options, out=out, quiet=as_json)
         return
 
     with tempfile.TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
         state = Path(temporary)
-        parsed, jobs = _open(parsed, data, partition, clients, client_file, state)
+        parsed, jobs = _open(parsed, options, state)
         attached, text, files = attach_files(parsed, text, folder)
         parsed = parsed.model_copy(update={"files": attached.files})
         done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
@@ -78,16 +88,10 @@ def run(
         raise done.error
 
 
-def _open(
-    job: JobFile,
-    data: Path | None,
-    partition: str | None,
-    clients: int | None,
-    client_file: list[Path] | None,
-    state: Path,
-) -> tuple[JobFile, dict[str, LocalJob]]:
+def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, dict[str, LocalJob]]:
     """The clients that the options describe, and the job as it is run on them."""
-    if client_file and not (data or partition or clients):
+    data, partition, clients, client_file = options.data, options.partition, options.clients, options.client_file
+    if client_file and not (data or partition or clients or options.group):
         return job, from_client_files(client_file, state)
     if data and partition and not client_file:
         partitioning = parse_partitioning(partition)
@@ -98,17 +102,14 @@ def _open(
             job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
         if clients is not None and clients < 1:
             raise ConfigError(f"--clients is {clients}; give at least 1")
-        return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state)
+        return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state, options.group)
     raise ConfigError("give either --data with --partition, or a --client-file for each client")
 
 
 def _sweep(
     job: JobFile,
     sweep: list[str],
-    data: Path | None,
-    partition: str | None,
-    clients: int | None,
-    client_file: list[Path] | None,
+    options: ClientOptions,
     *,
     out: Path | None,
     quiet: bool,
@@ -121,7 +122,7 @@ def _sweep(
 
     def run(chosen: JobFile) -> Simulated:
         with tempfile.TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
-            chosen, jobs = _open(chosen, data, partition, clients, client_file, Path(temporary))
+            chosen, jobs = _open(chosen, options, Path(temporary))
             return simulate(chosen, jobs)
 
     def listen(outcome: sweeps.Outcome) -> None:

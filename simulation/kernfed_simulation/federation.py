@@ -23,7 +23,7 @@ from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.partition_data import Groups, PartitionData
 from kernfed_client.data.partitions import LocalData, prepare, read_partition
 from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
@@ -72,7 +72,12 @@ def from_client_files(paths: Iterable[Path], state: Path | None = None) -> dict[
 
 
 def from_data_file(
-    file: PartitionFile, partitioning: Partitioning, num_clients: int | None, job: JobFile, state: Path
+    file: PartitionFile,
+    partitioning: Partitioning,
+    num_clients: int | None,
+    job: JobFile,
+    state: Path,
+    group: str | None = None,
 ) -> dict[str, LocalJob]:
     """Clients that share the rows of one file.
 
@@ -82,6 +87,7 @@ def from_data_file(
         num_clients: How many; None with `column`, which decides it.
         job: Says which columns, and seeds the draws.
         state: For what the job leaves at each client.
+        group: Column whose rows of equal value belong together; unset: rows have no groups.
 
     Raises:
         DataError: The file cannot be read, does not fit the job, or has too few rows.
@@ -89,7 +95,7 @@ def from_data_file(
     """
     schema = data_schema(job)
     everything = replace(schema, ranges=())  # each client leaves out, and counts, its own rows
-    table = read_partition(file, everything, "data", "train")
+    table = read_partition(file, everything, "data", "train", groups=Groups(group))
     if partitioning.scheme is Scheme.COLUMN:
         values = _column_values(file, schema, partitioning.column)
         lacking = [int(row) for row in table.row_numbers if int(row) not in values]
@@ -101,7 +107,7 @@ def from_data_file(
         parts = deal_by_column([values[int(row)] for row in table.row_numbers])
     else:
         parts = deal(partitioning, table.num_rows, table.labels, num_clients or 0, job.seed)
-    return from_tables({name: (table.take(rows), None) for name, rows in parts.items()}, state)
+    return from_tables({name: (table.take(rows).by_itself(), None) for name, rows in parts.items()}, state)
 
 
 def from_rows(rows: Mapping[str, Rows], classes: tuple[str, ...], state: Path) -> dict[str, LocalJob]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
-import structlog
 
 from kernfed.arrays import Floats
 from kernfed.federation.events import EventKind, JobState
@@ -19,29 +17,17 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
+from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import STEP, TRIO, Logs, hostile_federation, job, mallory, with_reply
+from kernfed_testing.hostile import STEP, TRIO, job, mallory, with_reply
 from kernfed_testing.nodes import LIMIT_S, until
 from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+fed, no_trace = hostile.fed, hostile.no_trace
 
 BODY_SIZE = 160
 """Weights of 20 features and one output."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
-    async with hostile_federation(tmp_path_factory.mktemp("hostile")) as fed:
-        yield fed
-
-
-@pytest.fixture(autouse=True)
-def no_trace() -> Iterator[Logs]:
-    """Nothing that a client does is an error of the coordinator."""
-    with structlog.testing.capture_logs() as logs:
-        yield logs
-    assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
-import structlog
 
 from kernfed.federation.events import EventKind, JobState
+from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import TRIO, Logs, hostile_federation, mallory, with_reply
+from kernfed_testing.hostile import TRIO, mallory, with_reply
 from kernfed_testing.scripted_client import Misbehave
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
-    async with hostile_federation(tmp_path_factory.mktemp("hostile")) as fed:
-        yield fed
-
-
-@pytest.fixture(autouse=True)
-def no_trace() -> Iterator[Logs]:
-    """Nothing that a client does is an error of the coordinator."""
-    with structlog.testing.capture_logs() as logs:
-        yield logs
-    assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
+fed, no_trace = hostile.fed, hostile.no_trace
 
 
 def scaled(name: str, factor: float) -> Misbehave:

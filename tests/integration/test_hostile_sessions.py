@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
-import structlog
 
 from kernfed.errors import VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import TRIO, Logs, hostile_federation, mallory
+from kernfed_testing.hostile import TRIO, Logs, mallory
 from kernfed_testing.nodes import LIMIT_S, until
 from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
-    async with hostile_federation(tmp_path_factory.mktemp("hostile")) as fed:
-        yield fed
-
-
-@pytest.fixture(autouse=True)
-def no_trace() -> Iterator[Logs]:
-    """Nothing that a client does is an error of the coordinator."""
-    with structlog.testing.capture_logs() as logs:
-        yield logs
-    assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
+fed, no_trace = hostile.fed, hostile.no_trace
 
 
 async def test_more_under_way_than_allowed(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:

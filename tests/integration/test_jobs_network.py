@@ -56,6 +56,15 @@ async def test_float32_equals_one_process(tmp_path: Path) -> None:
         assert await fed.model_sha256(await fed.run(text)) == await simulated_sha256(fed, text)
 
 
+async def test_a_ridge_chosen_by_rows_apart_equals_one_process(tmp_path: Path) -> None:
+    """Clients of a signed job answer every request of the search, and the model is that of a simulation."""
+    async with Federation(tmp_path, ABC) as fed:
+        text = fed.job("newton", ridge="auto")
+        ended = await fed.run(text)
+        assert any("rows kept apart best" in e.message for e in ended.of(EventKind.NOTE))
+        assert await fed.model_sha256(ended) == await simulated_sha256(fed, text)
+
+
 async def test_features_of_landmarks_equal_one_process(tmp_path: Path) -> None:
     """Every end draws the same landmarks, and none is sent."""
     async with Federation(tmp_path, ABC) as fed:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import JobInfo
+from kernfed.jobs.job_file import parse_job
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, admission, server_credentials
@@ -131,6 +132,30 @@ async def test_a_job_is_kept_as_its_operator_signed_it(tmp_path: Path, monkeypat
         assert "signed     no; clients whose policy asks for a signature wait for `kernfed job sign`" in told
 
 
+async def test_settings_are_those_that_the_job_began_with(tmp_path: Path) -> None:
+    """`show` prints what the coordinator kept, a record where it kept none, and else says whose defaults it prints."""
+    async with serving(tmp_path, "a") as service:
+        service.world.script.free = True
+        runs, store = service.world.runs, service.world.store
+        job = await service.world.finished((await service.world.submit("demo", ["a"])).job_id)
+        told = json.loads((await service.command("job", "show", job.job_id, "--json"))[1])
+        assert told["settings"] == job.settings == parse_job(job.job_toml).plan()
+
+        async def printed(settings: dict[str, Any]) -> str:
+            await store.update_job(replace(job, settings=settings))
+            return (await service.command("job", "show", job.job_id))[1]
+
+        method = dict(job.settings["method"])
+        assert "\n  method.rounds         77\n" in await printed({**job.settings, "method": {**method, "rounds": 77}})
+        record = runs.artifact_folder(job.job_id) / "job.json"
+        kept = json.loads(record.read_text())
+        kept["settings"]["method"]["rounds"] = 55
+        record.write_text(json.dumps(kept))
+        assert "\n  method.rounds         55\n" in await printed({})
+        record.unlink()
+        assert "\nsettings; defaults as of kernfed 0." in await printed({})
+
+
 async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
     """More than a frame holds, bit for bit, with nothing left over beside it."""
     async with serving(tmp_path, "a") as service, service.dial() as operator:
@@ -217,6 +242,15 @@ async def test_clients_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert [(c.name, c.revoked) for c in await operator.clients()] == [(n, n == "site-03") for n in names]
         _, out, _ = await service.command("client", "list")
         assert [line.split()[:2] for line in out.splitlines() if "site-03" in line] == [["site-03", "revoked"]]
+
+
+async def test_two_thousand_clients_are_listed(tmp_path: Path) -> None:
+    """Those that are enrolled and were never there too: all of them, once, in order, in messages that fit."""
+    names = [f"site-{number:04}" for number in range(2000)]
+    async with serving(tmp_path, "site-0003", known=set(names)) as service, service.dial() as operator:
+        found = await operator.clients()
+        assert [c.name for c in found] == names
+        assert [c.name for c in found if c.connected] == ["site-0003"]
 
 
 async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:

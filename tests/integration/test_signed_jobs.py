@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,16 @@ from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.job_file import data_schema, parse_job
 from kernfed.pki.authority import utc_now
-from kernfed.pki.identity import Identity, Role, channel_credentials, server_credentials
+from kernfed.pki.identity import Identity, Role, channel_credentials
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
-from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2, operator_service_pb2_grpc, task_pb2
-from kernfed.wire.channel import SERVER_OPTIONS
-from kernfed.wire.codec import encode
-from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, identity
 from kernfed.wire.operator_client import OperatorClient
-from kernfed.wire.outgoing import payload_to_proto
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation, make_csv
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.nodes import LIMIT_S, Process
+from kernfed_testing.scripted_coordinator import Line, scripted_coordinator
 
 JOB = """name = "demo"
 [method]
@@ -42,79 +37,25 @@ task = "regression"
 target = "y"
 features = ["age", "dose", "pressure"]
 """
-Context = grpc.aio.ServicerContext[Any, Any]
+NUMBERS = itertools.count(1)
 
 
-class Hostile(grpc.GenericRpcHandler):
-    """A coordinator with a true certificate, which sends to its client whatever a test puts down."""
+async def ask(
+    line: Line,
+    request: Request[Any],
+    told: task_pb2.JobSubmission | None = None,
+    job_id: str = "demo-aaaaaa",
+    operator: str = "ann",
+    method: str = "dkrr",
+) -> str:
+    """Ask a client, as a coordinator with a true certificate that tells it whatever a test puts down.
 
-    def __init__(self) -> None:
-        self.frames: asyncio.Queue[pb.ConnectResponse] = asyncio.Queue()
-        self.answers: asyncio.Queue[pb.ConnectRequest] = asyncio.Queue()
-        self.numbers = itertools.count(1)
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        if details.method != CONNECT_METHOD:
-            return None
-        return grpc.stream_stream_rpc_method_handler(self._connect, identity, identity)
-
-    async def _connect(self, _: object, context: Context) -> None:
-        await context.read()
-        welcome = pb.Welcome(protocol_version=PROTOCOL_VERSION, coordinator_id="1", client="a", max_body_size=1 << 30)
-        welcome.heartbeat_interval.FromSeconds(60)
-        welcome.heartbeat_timeout.FromSeconds(600)
-        await context.write(pb.ConnectResponse(welcome=welcome).SerializeToString())
-        writing = asyncio.ensure_future(self._write(context))
-        try:
-            while isinstance(data := await context.read(), bytes):
-                frame = pb.ConnectRequest.FromString(data)
-                if frame.WhichOneof("frame") in ("reply", "failure"):
-                    await self.answers.put(frame)
-        finally:
-            writing.cancel()
-
-    async def _write(self, context: Context) -> None:
-        while True:
-            await context.write((await self.frames.get()).SerializeToString())
-
-    async def ask(
-        self,
-        request: Request[Any],
-        told: task_pb2.JobSubmission | None = None,
-        job_id: str = "demo-aaaaaa",
-        operator: str = "ann",
-        method: str = "dkrr",
-    ) -> str:
-        """Ask a client; returns `reply`, or the reason and text of its refusal."""
-        if told is not None:
-            await self.frames.put(pb.ConnectResponse(submission=told))
-        task = task_pb2.Task(
-            task_id=f"{job_id}/{next(self.numbers)}/{request.step}",
-            job_id=job_id,
-            step=request.step,
-            payload=payload_to_proto(encode(request), 0),
-            submitted_by=operator,
-            method=method,
-            cohort_size=3,
-            submission_sha256=b"" if told is None else sha256_of(told.submission),
-        )
-        await self.frames.put(pb.ConnectResponse(task=task))
-        async with asyncio.timeout(LIMIT_S):
-            answer = await self.answers.get()
-        return "reply" if answer.HasField("reply") else f"{answer.failure.reason}: {answer.failure.message}"
-
-
-@contextlib.asynccontextmanager
-async def hostile(ids: Identities) -> AsyncIterator[tuple[Hostile, int]]:
-    handler = Hostile()
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_secure_port("127.0.0.1:0", server_credentials(ids.coordinator))
-    await server.start()
-    try:
-        yield handler, port
-    finally:
-        await server.stop(None)
+    Returns:
+        `reply`, or the reason and text of its refusal.
+    """
+    await line.ask(job_id, f"{job_id}/{next(NUMBERS)}/{request.step}", request, method, operator, told)
+    answer = await line.answer()
+    return "reply" if answer.HasField("reply") else f"{answer.failure.reason}: {answer.failure.message}"
 
 
 def client(ids: Identities, folder: Path, port: int, policy: Sequence[str]) -> Process:
@@ -144,21 +85,22 @@ async def test_a_hostile_coordinator_is_not_believed(tmp_path: Path) -> None:
     changed = submission(alice, JOB.format(method="fedavg"))
     replayed = task_pb2.JobSubmission(job_id="demo-bbbbbbbb", job_toml=good.job_toml, submission=good.submission)
     policy = ('operators = ["alice"]', 'methods = ["dkrr"]')
-    async with hostile(ids) as (coordinator, port):
-        daemon = client(ids, tmp_path / "a", port, policy)
+    async with scripted_coordinator(ids) as coordinator:
+        daemon = client(ids, tmp_path / "a", coordinator.port, policy)
         await daemon.start()
         try:
+            line = await coordinator.line()
             said = [
-                await coordinator.ask(request, operator="alice"),
-                await coordinator.ask(request, by_ann, by_ann.job_id, "alice"),
-                await coordinator.ask(request, by_ann, by_ann.job_id, "ann"),
-                await coordinator.ask(request, fedavg, fedavg.job_id, "alice", "dkrr"),
-                await coordinator.ask(request, fedavg, fedavg.job_id, "alice", "fedavg"),
-                await coordinator.ask(request, changed, changed.job_id, "alice"),
-                await coordinator.ask(request, replayed, replayed.job_id, "alice"),
-                await coordinator.ask(other_target, good, good.job_id, "alice"),
+                await ask(line, request, operator="alice"),
+                await ask(line, request, by_ann, by_ann.job_id, "alice"),
+                await ask(line, request, by_ann, by_ann.job_id, "ann"),
+                await ask(line, request, fedavg, fedavg.job_id, "alice", "dkrr"),
+                await ask(line, request, fedavg, fedavg.job_id, "alice", "fedavg"),
+                await ask(line, request, changed, changed.job_id, "alice"),
+                await ask(line, request, replayed, replayed.job_id, "alice"),
+                await ask(line, other_target, good, good.job_id, "alice"),
             ]
-            assert await coordinator.ask(request, good, good.job_id, "alice") == "reply"
+            assert await ask(line, request, good, good.job_id, "alice") == "reply"
         finally:
             await daemon.stop()
     told = [

@@ -12,9 +12,9 @@ from kernfed_testing.soak import End, Soak, federation
 
 @pytest.mark.slow
 async def test_short_soak(tmp_path: Path) -> None:
-    """Two jobs, each with some faults; `make soak` runs many, of all methods."""
+    """Two jobs whose draws have four faults each; `make soak` runs many, of all methods."""
     async with federation(tmp_path) as fed:
-        result = await Soak(fed, Faults(fed), 5, print).run(range(2), ("fedprox",))
+        result = await Soak(fed, Faults(fed), 5, print).run((2, 5), ("fedprox",))
     assert result.wrong == []
     assert result.ends.total() == 2
     assert result.ends[End.FAILED] == 0

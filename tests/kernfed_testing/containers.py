@@ -21,17 +21,13 @@ from typing import Any
 import docker
 from docker.errors import APIError, NotFound
 
-from kernfed.federation.events import EventKind, JobEvent, JobState
-from kernfed.jobs.info import JobInfo
 from kernfed.pki.identity import Identity
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_testing.places import HEART
+from kernfed_testing.running_job import LIMIT_S, Running
 
 TAG = os.environ.get("KERNFED_TAG", "local")
 LABEL = "kernfed-test"
-LIMIT_S = 120.0
-"""Bound of every wait; machines of two cores start five Pythons here."""
-
 CLIENTS = ("cleveland", "hungarian", "va")
 DATA = "/var/lib/kernfed"
 SPACE = "/space"
@@ -340,57 +336,6 @@ class Cluster:
             finally:
                 with contextlib.suppress(Exception):  # the test's own failure matters
                     await operator.cancel(info.job_id)
-
-
-class Running:
-    """A job under way."""
-
-    def __init__(self, operator: OperatorClient, job_id: str, num_rounds: int) -> None:
-        """Follow a job."""
-        self.operator = operator
-        self.job_id = job_id
-        self.num_rounds = num_rounds
-
-    async def event(self, wanted: Callable[[JobEvent], bool], what: str) -> JobEvent:
-        """Wait for an event, past or to come."""
-        async with asyncio.timeout(LIMIT_S):
-            async with contextlib.aclosing(self.operator.watch(self.job_id)) as updates:
-                async for update in updates:
-                    if update.event is not None and wanted(update.event.event):
-                        return update.event.event
-        info = await self.operator.get(self.job_id)
-        raise AssertionError(f"the job ended {info.state} ({info.error_message}) without {what}")
-
-    async def round_closed(self, round_num: int) -> JobEvent:
-        """Wait until a round, or one behind it, closes."""
-        return await self.event(
-            lambda e: e.kind is EventKind.ROUND_CLOSED and e.round_num >= round_num, f"closing round {round_num}"
-        )
-
-    async def goes_on(self) -> None:
-        """Wait until some rounds more than now have closed."""
-        await self.round_closed(min((await self.info()).round_num + 20, self.num_rounds))
-
-    async def info(self) -> JobInfo:
-        """The job now."""
-        return await self.operator.get(self.job_id)
-
-    async def is_in_mid_job(self) -> None:
-        """Fail unless rounds are still to come: a fault behind the last round would test nothing."""
-        info = await self.info()
-        assert info.state is JobState.RUNNING, info
-        assert info.round_num < self.num_rounds - 1
-
-    async def model_sha256(self) -> str:
-        """Wait for the job's end; SHA-256 of the model that it left."""
-        async with asyncio.timeout(2 * LIMIT_S):
-            async with contextlib.aclosing(self.operator.watch(self.job_id)) as updates:
-                async for _ in updates:
-                    pass
-        info = await self.info()
-        assert info.state is JobState.SUCCEEDED, f"{info.error_reason}: {info.error_message}"
-        left = {artifact.name: artifact.sha256 for artifact in await self.operator.artifacts(self.job_id)}
-        return left["model.safetensors"]
 
 
 @contextlib.contextmanager

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from typing import Any
+
+import pytest
+import pytest_asyncio
+import structlog
 
 from kernfed.federation.messages.base import Reply
 from kernfed.v1 import task_pb2
@@ -18,9 +21,20 @@ TRIO = ["a", "b", "mallory"]
 STEP = "ridge.local_solve"
 
 
-def hostile_federation(root: Path) -> Federation:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Federation]:
     """The honest are there; the others come as scripted clients."""
-    return Federation(root, ["a", "b", "mallory", "eve"], idle=["mallory", "eve"], heartbeat_s=(0.3, 30.0))
+    clients, hostile = ["a", "b", "mallory", "eve"], ["mallory", "eve"]
+    async with Federation(tmp_path_factory.mktemp("hostile"), clients, idle=hostile, heartbeat_s=(0.3, 30.0)) as fed:
+        yield fed
+
+
+@pytest.fixture(autouse=True)
+def no_trace() -> Iterator[Logs]:
+    """Nothing that a client does is an error of the coordinator."""
+    with structlog.testing.capture_logs() as logs:
+        yield logs
+    assert [e for e in logs if e["log_level"] in ("error", "critical")] == []
 
 
 @contextlib.asynccontextmanager

@@ -148,6 +148,8 @@ class RecordingJournal(MemoryJournal):
     stop_before: int | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Of closed rounds."""
+    before: dict[int, Checkpoint] = field(default_factory=dict)
+    """By round: the last one before it was closed, from which a run goes on that is stopped there."""
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `kernfed_server.jobs.run.Journal.checkpoint`."""
@@ -157,6 +159,8 @@ class RecordingJournal(MemoryJournal):
         kept = replace(checkpoint, state=copied)
         if checkpoint.closes:
             self.checkpoints.append(kept)
+            if self.last is not None:
+                self.before[checkpoint.round_num] = self.last
         await super().checkpoint(kept)
 
 

@@ -13,6 +13,7 @@ import grpc.aio
 
 from kernfed.federation.messages.base import Request
 from kernfed.pki.identity import server_credentials
+from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.channel import SERVER_OPTIONS
@@ -45,8 +46,18 @@ class Line:
         async with self.writing:
             await self.stream.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
 
-    async def ask(self, job_id: str, task_id: str, request: Request[Any], method: str = "probe") -> None:
-        """Send a task, its body too; answers come as `frames`."""
+    async def ask(
+        self,
+        job_id: str,
+        task_id: str,
+        request: Request[Any],
+        method: str = "probe",
+        operator: str = "ann",
+        told: task_pb2.JobSubmission | None = None,
+    ) -> None:
+        """Send a task, its body too, after the submission that is told; answers come as `frames`."""
+        if told is not None:
+            await self.send(pb.ConnectResponse(submission=told))
         payload = encode(request)
         self.transfers += 1
         task = task_pb2.Task(
@@ -54,9 +65,10 @@ class Line:
             job_id=job_id,
             step=request.step,
             payload=payload_to_proto(payload, self.transfers),
-            submitted_by="ann",
+            submitted_by=operator,
             method=method,
             cohort_size=3,
+            submission_sha256=b"" if told is None else sha256_of(told.submission),
         )
         await self.send(pb.ConnectResponse(task=task))
         if payload.body_size > INLINE_BYTES:

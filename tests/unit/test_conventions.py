@@ -20,6 +20,7 @@ ROOMS = {
 SCENARIOS = {
     "common/wire/test_recorded_frames.py": "frames of the version before, recorded for every message",
     "server/methods/ridge/test_workflows.py": "all methods on a ridge, held against each other",
+    "simulation/test_groups.py": "all methods that deal rows, and the groups that no draw divides",
     "simulation/test_interleavings.py": "sessions, steps and workflows of both ends, frame by frame",
     "simulation/test_invariances.py": "what constants in a target and names of classes do to every method: nothing",
     "simulation/test_lost_state.py": "a client that loses all it keeps of a job, at any moment",

@@ -75,6 +75,31 @@ def test_requirements_are_those_of_the_package() -> None:
         REQUIREMENTS["requirements"]("server", ROOT / "pyproject.toml")
 
 
+def test_a_bill_of_materials_lists_python_and_debian() -> None:
+    """What dpkg removed is not in it; both images write theirs as they are built."""
+    written = runpy.run_path(str(ROOT / "deploy" / "image" / "bill.py"))
+    status = """Package: tini
+Status: install ok installed
+Architecture: amd64
+Version: 1:0.19.0-1+b3
+Description: tiny but valid
+ init: for containers
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: all
+Version: 2
+"""
+    (tini,) = written["debian_packages"](status, "debian")
+    assert (tini["name"], tini["version"]) == ("tini", "1:0.19.0-1+b3")
+    assert tini["purl"] == "pkg:deb/debian/tini@1%3A0.19.0-1%2Bb3?arch=amd64"
+    names = [component["name"] for component in written["python_packages"]()]
+    assert names == sorted(set(names))
+    assert {"grpcio", "numpy", "kernfed"} <= set(names)
+    for image in SOURCES:
+        assert f"bill.py kernfed-{image} " in (ROOT / "deploy" / "Dockerfile").read_text()
+
+
 def pins(path: Path) -> dict[str, str]:
     """Package to version in a constraints file."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]

@@ -64,7 +64,7 @@ def test_newton_heads_writes_published_beside_measured(tmp_path: Path) -> None:
     """On made-up features of ten classes every method learns, and the default is not behind FedAvg."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(10, 12))
-    for name, rows in (("train", 900), ("test", 300)):
+    for name, rows in (("train", 600), ("test", 200)):
         y = np.arange(rows) % 10
         np.savez(tmp_path / f"{name}.npz", x=centres[y] + 0.5 * rng.normal(size=(rows, 12)), y=y)
     images = ("--fashion", tmp_path, "--cifar-train", tmp_path / "train.npz", "--cifar-test", tmp_path / "test.npz")

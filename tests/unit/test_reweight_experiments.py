@@ -26,9 +26,16 @@ KEYS = ["setting", "method", "published", "measured", "repetitions"]
     ],
 )
 def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: set[str], published: float) -> None:
-    """On made-up images: every method has a number in its range, beside what was published."""
-    done = run_script(EXPERIMENTS / f"reweight_{name}.py", "--quick", "--out", tmp_path)
+    """On made-up images: every method has a number in its range, beside what was published.
+
+    `--full` with few rounds tells the device that it chose.
+    """
+    sizes = ("--rounds", 3, "--repetitions", 1)
+    done = run_script(EXPERIMENTS / f"reweight_{name}.py", "--full", "--quick", "--out", tmp_path, *sizes)
     assert done.returncode == 0, done.stderr
+    if name != "table13":
+        assert "--full: 3 iterations of 1 draw(s), on c" in done.stdout
+        assert torch.cuda.is_available() or "PyTorch finds no GPU" in done.stdout
     lines = json.loads((tmp_path / f"reweight-{name}.json").read_text())
     assert all(list(line)[:5] == KEYS for line in lines)
     assert methods <= {line["method"] for line in lines}
@@ -47,18 +54,6 @@ def test_ratios_are_matched_on_features(tmp_path: Path) -> None:
     lines = json.loads((tmp_path / "reweight-table1-features.json").read_text())
     methods = {f"FTW-ERM, {words}" for words in ("exact ratios", "ratios on components", "ratios on convolutions")}
     assert methods | {"FedAvg"} <= {line["method"] for line in lines}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table10", "table13"])
-def test_full_sizes_say_what_they_need(tmp_path: Path, name: str) -> None:
-    """With few rounds, on made-up images: the device is chosen and told."""
-    sizes = ("--rounds", 2, "--repetitions", 1)
-    done = run_script(EXPERIMENTS / f"reweight_{name}.py", "--full", "--quick", "--out", tmp_path, *sizes)
-    assert done.returncode == 0, done.stderr
-    if name != "table13":
-        assert "--full: 2 iterations of 1 draw(s), on c" in done.stdout
-        assert torch.cuda.is_available() or "PyTorch finds no GPU" in done.stdout
 
 
 @pytest.mark.slow

@@ -101,6 +101,8 @@ class Answering:
             WireError: No honest coordinator sends this, or sends it now.
         """
         check_names(task.job_id, task.task_id, task.submitted_by, task.method)
+        if self._submissions is not None:
+            self._submissions.used(task.job_id)
         moves_state = self._runner.moves_state(task.step)
         # The state on disk has the answer to its last step, and knows whether there were later ones.
         if self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):

@@ -13,11 +13,15 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
+import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed import files
 from kernfed.errors import JobStateMissingError
+from kernfed.jobs.client_file import STREAM_STATES
 from kernfed.v1 import task_pb2
+
+log = structlog.get_logger(__name__)
 
 SETUP = "setup"
 """Folder of the setup in a job's folder."""
@@ -25,6 +29,9 @@ FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
 """What is kept of a job for which nobody asked for so long goes."""
 MOST_JOBS, MOST_BYTES = 256, 8 << 30
 """Jobs whose setups are kept, and the bytes of these; the longest unused go first."""
+STATES_FORGOTTEN_AFTER_S = 180 * 24 * 3600.0
+MOST_STATES, MOST_STATES_BYTES = 256, 2 << 30
+"""As for setups, of what jobs on streams leave for later jobs, which may begin after long."""
 _SUFFIX = ".task"
 
 
@@ -93,34 +100,57 @@ def remove_setup(job: Path) -> None:
 
 
 def remove_old(jobs: Path, live: Container[Path]) -> None:
-    """Remove the setups of jobs that nobody asked for in `FORGOTTEN_AFTER_S`.
+    """Remove the setups and states of jobs that nobody asked for in `FORGOTTEN_AFTER_S`, `STATES_FORGOTTEN_AFTER_S`.
 
     Args:
         jobs: Folder of the jobs' folders.
         live: Of the jobs that were asked for since the daemon started.
     """
-    oldest = time.time() - FORGOTTEN_AFTER_S
+    now = time.time()
     for job in jobs.glob("*"):
         with contextlib.suppress(OSError):  # somebody removed it meanwhile
-            if job not in live and max(p.stat().st_mtime for p in (job, *job.glob(f"{SETUP}/*"))) < oldest:
+            if (
+                job not in live
+                and max(p.stat().st_mtime for p in (job, *job.glob(f"{SETUP}/*"))) < now - FORGOTTEN_AFTER_S
+            ):
                 remove_setup(job)
+    for job, used, _ in _held(jobs, STREAM_STATES):
+        if job not in live and used < now - STATES_FORGOTTEN_AFTER_S:
+            _remove_states(job)
 
 
 def remove_many(jobs: Path, live: Container[Path]) -> None:
-    """Remove the setups of jobs beyond `MOST_JOBS` or `MOST_BYTES`: whoever names jobs without end fills no disk.
+    """Remove what is kept of jobs beyond `MOST_JOBS`, `MOST_BYTES` and the like: naming jobs without end fills no disk.
 
     Args:
         jobs: Folder of the jobs' folders.
         live: Of the jobs that were asked for lately.
     """
+    for name, most, most_bytes, remove in (
+        (SETUP, MOST_JOBS, MOST_BYTES, remove_setup),
+        (STREAM_STATES, MOST_STATES, MOST_STATES_BYTES, _remove_states),
+    ):
+        found = sorted(((job in live, used, size, job) for job, used, size in _held(jobs, name)), reverse=True)
+        held = 0
+        for number, (alive, _, size, job) in enumerate(found, start=1):
+            held += size
+            if not alive and (number > most or held > most_bytes):
+                remove(job)
+
+
+def _held(jobs: Path, name: str) -> list[tuple[Path, float, int]]:
+    """Jobs with a folder of a name, when it was used last, and its bytes."""
     found = []
-    for job in jobs.glob(f"*/{SETUP}"):
+    for folder in jobs.glob(f"*/{name}"):
         with contextlib.suppress(OSError):  # somebody removed it meanwhile
-            facts = [path.stat() for path in job.rglob("*")]
+            facts = [path.stat() for path in folder.rglob("*")]
             used = max((fact.st_mtime for fact in facts), default=0.0)
-            found.append((job.parent in live, used, sum(fact.st_size for fact in facts), job.parent))
-    held = 0
-    for number, (alive, _, size, job) in enumerate(sorted(found, reverse=True), start=1):
-        held += size
-        if not alive and (number > MOST_JOBS or held > MOST_BYTES):
-            remove_setup(job)
+            found.append((folder.parent, used, sum(fact.st_size for fact in facts)))
+    return found
+
+
+def _remove_states(job: Path) -> None:
+    log.info("the state of a former job on streams is removed", folder=job.name)
+    shutil.rmtree(job / STREAM_STATES, ignore_errors=True)
+    with contextlib.suppress(OSError):  # its setup or a model is there
+        job.rmdir()

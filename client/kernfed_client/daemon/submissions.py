@@ -16,15 +16,17 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.pki.authority import utc_now
 from kernfed.pki.folder import parse_certificate
 from kernfed.pki.identity import Identity
-from kernfed.pki.submission import Signed, prove, sha256_of
+from kernfed.pki.submission import KEPT_BYTES, KEPT_JOBS, Signed, prove, sha256_of
 from kernfed.v1 import task_pb2
 from kernfed.wording import moment
+from kernfed_client.daemon.intake import MAX_OPEN
 from kernfed_client.daemon.revoked import RevokedOperators
 
 log = structlog.get_logger(__name__)
 
-MAX_JOBS, MAX_BYTES = 256, 32 << 20
-"""Submissions that are kept, and bytes of them all; those told first go first. A new session brings them again."""
+MAX_JOBS, MAX_BYTES = KEPT_JOBS + MAX_OPEN, KEPT_BYTES + (8 << 20)
+"""Submissions that are kept, and bytes of them all; the longest unused go first. These are more than the coordinator
+takes to be here, which tells those again that may be gone, so that no task that waits here loses its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,12 @@ class Submissions:
             while len(self._told) > MAX_JOBS or self.num_bytes > MAX_BYTES:
                 gone, _ = self._told.popitem(last=False)
                 self._proven.pop(gone, None)
+
+    def used(self, job_id: str) -> None:
+        """A task of a job arrives: its submission is among the last to go."""
+        with self._lock:
+            if job_id in self._told:
+                self._told.move_to_end(job_id)
 
     def forget(self, job_id: str) -> None:
         """A job is over."""

@@ -18,19 +18,22 @@ import numpy as np
 import pyarrow as pa
 
 from kernfed import files
+from kernfed.arrays import Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
+from kernfed.rng import Words
 from kernfed.tables import npz, parquet
 from kernfed.tables.cells import label_text, merge_labels, read_number
 from kernfed.tables.columns import locate_own
 from kernfed.tables.csv import read_own_columns
 from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.records import group_words, whole_words
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.feature_cache import FeatureCache, Features
-from kernfed_client.data.partition_data import PartitionData, check_table, partition_source
+from kernfed_client.data.partition_data import NO_GROUPS, PartitionData, check_table, groups_of, partition_source
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
@@ -47,6 +50,10 @@ class _Input:
     digest: str
     """Of the content."""
     row_word: str
+    records: Words
+    """Of each row and its target, as it is before the backbone, (n,)."""
+    group: Integers | None = None
+    """Number of each row's group, (n,)."""
 
 
 class BackboneReader:
@@ -59,6 +66,8 @@ class BackboneReader:
             DataError: The client file has none of that name, or it cannot be loaded.
         """
         self._schema, self._dataset, self._least = schema, dataset, file.policy.min_rows
+        section = file.datasets.get(dataset)
+        self._groups = NO_GROUPS if section is None else groups_of(section)
         try:
             self._backbone = load_backbone(schema.backbone, file.backbones, choose_device(file.device))
         except ConfigError as err:
@@ -78,7 +87,7 @@ class BackboneReader:
         Raises:
             DataError: Names file, row and remedy; holds no content of cells.
         """
-        source = partition_source(file, self._schema, self._dataset, partition)
+        source = partition_source(file, self._schema, self._dataset, partition, self._groups)
         try:
             found = self._open(source)
         except OSError as err:
@@ -91,17 +100,19 @@ class BackboneReader:
         else:
             source.refuse("has no rows; there must be at least one")
         rows = np.arange(1, found.num_rows + 1, dtype=np.int64)
+        of_file = found.records if self._schema.by_record else None, found.group
         x = features.astype(np.float64)
         if source.has_labels:
             texts = [label_text(target) or "" for target in found.targets]
             index: dict[str, int] = {text: i for i, text in enumerate(sorted(set(texts)))}
             codes = np.array([index[text] for text in texts], dtype=np.int64)
-            table = RawTable(x, None, *merge_labels(list(index), codes, file.missing), rows, found.row_word)
+            merged = merge_labels(list(index), codes, file.missing)
+            table = RawTable(x, None, *merged, rows, found.row_word, *of_file)
         else:
             faults, name = Faults(source, found.row_word), source.target or ""
             y = [read_number(target, source, faults, name, row) for row, target in enumerate(found.targets, start=1)]
             faults.raise_if_any()
-            table = RawTable(x, np.array(y), None, (), rows, found.row_word)
+            table = RawTable(x, np.array(y), None, (), rows, found.row_word, *of_file)
         return check_table(source, self._schema, table, self._least)
 
     def _features(self, found: _Input) -> Features:
@@ -177,10 +188,14 @@ def _folder(source: Source, backbone: Backbone) -> _Input:
         source.refuse("holds no images; put them into a sub-folder per class, e.g. cats/1.png")
     if section.image_size is None:
         source.refuse(f"images of a folder need image_size in [backbones.{backbone.name}] of the client file")
-    digest = hashlib.sha256()
+    if source.group is not None:
+        source.refuse(f"a folder of images has no column of groups; use an NPZ file, or remove {source.key('group')}")
+    digest, records = hashlib.sha256(), []
     for path in files:
+        content = hashlib.sha256(path.read_bytes()).digest()
         digest.update(f"{path.relative_to(root)}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(content)
+        records.append(content + path.parent.name.encode())
 
     def batch(start: int) -> Any:
         chosen = list(enumerate(files))[start : start + section.batch_size]
@@ -188,7 +203,8 @@ def _folder(source: Source, backbone: Backbone) -> _Input:
             [prepare_images(_decode(source, path, i + 1, section.channels)[None], section) for i, path in chosen]
         )
 
-    return _Input(len(files), batch, [path.parent.name for path in files], digest.hexdigest(), "image")
+    targets, words = [path.parent.name for path in files], whole_words(records)
+    return _Input(len(files), batch, targets, digest.hexdigest(), "image", words)
 
 
 def _decode(source: Source, path: Path, number: int, channels: int) -> Any:
@@ -208,10 +224,15 @@ def _arrays(source: Source, backbone: Backbone) -> _Input:
     file, section = source.file, backbone.section
     try:
         with np.load(file.path, allow_pickle=False) as archive:
-            npz.require_room(source, archive, (file.x_key, file.y_key))
-            x, y = archive[file.x_key], archive[file.y_key]
+            wanted = (file.x_key, file.y_key, *(() if source.group is None else (source.group,)))
+            npz.require_room(source, archive, wanted)
+            x, y, *groups = (archive[name] for name in wanted)
     except KeyError:
-        source.refuse(f"has no array {file.x_key!r} or {file.y_key!r}; correct x_key and y_key in the client file")
+        what = "" if source.group is None else f", or none of groups, {source.group!r}; correct group"
+        source.refuse(
+            f"has no array {file.x_key!r} or {file.y_key!r}{what}; correct x_key and y_key in the client file",
+            public="lacks an array",
+        )
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, AttributeError, TypeError):
         source.refuse(f"is not an NPZ archive of numbers and text; correct {source.key('format')}")
     images = x.ndim in (3, 4) and x.dtype == np.uint8
@@ -228,7 +249,9 @@ def _arrays(source: Source, backbone: Backbone) -> _Input:
         return prepare_images(rows, section) if images else rows.astype(np.float32)
 
     targets = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in y.tolist()]
-    return _Input(len(x), batch, targets, digest, "row")
+    words = whole_words(row.tobytes() + b"\0" + str(target).encode() for row, target in zip(x, targets, strict=True))
+    group = npz.numbered_groups(source, groups[0], len(x)) if groups else None
+    return _Input(len(x), batch, targets, digest, "row", words, group)
 
 
 def _texts(source: Source, backbone: Backbone) -> _Input:
@@ -240,25 +263,37 @@ def _texts(source: Source, backbone: Backbone) -> _Input:
     assert source.target is not None  # noqa: S101  # a partition has one
     text, target = file.text, source.in_file(source.target)
 
-    def places(present: Sequence[str]) -> tuple[int, int]:
-        return (
+    def places(present: Sequence[str]) -> list[int]:
+        found = [
             locate_own(source, present, text, "text", "text"),
             locate_own(source, present, target, "target", "columns"),
-        )
+        ]
+        own = source.group
+        return found if own is None else [*found, locate_own(source, present, own, "group", "group")]
 
     texts: list[str]
     targets: Sequence[object]
+    groups: Sequence[Sequence[object]]
+    wanted = [text, target, *(() if source.group is None else (source.group,))]
     try:
         if file.path.suffix.lower() in (".parquet", ".pq") or file.format == "parquet":
             with parquet.open_parquet(file.path) as opened:
                 places(opened.schema_arrow.names)
-                parquet.require_room(source, opened, [text, target])
-                table = opened.read(columns=[text, target])
+                parquet.require_room(source, opened, wanted)
+                table = opened.read(columns=wanted)
             texts = ["" if cell is None else str(cell) for cell in parquet.text_cells(source, table[text])]
-            targets = parquet.text_cells(source, table[target])
+            targets, *groups = (parquet.text_cells(source, table[name]) for name in wanted[1:])
         else:
-            texts, targets = read_own_columns(source, places)
+            texts, targets, *groups = read_own_columns(source, places)
     except (pa.ArrowException, UnicodeDecodeError) as err:
         source.refuse(f"columns {text!r} and {target!r} cannot be read ({type(err).__name__}); write the file again")
     digest = hashlib.sha256("\x00".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-    return _Input(len(texts), lambda start: texts[start : start + section.batch_size], targets, digest, "row")
+    rows = np.arange(1, len(texts) + 1)
+    group = group_words(source, groups[0], rows - 1, rows, "row") if groups else None
+    both = (f"{text}\0{label}" for text, label in zip(texts, targets, strict=True))
+    words = whole_words(record.encode("utf-8", "surrogatepass") for record in both)
+
+    def batch(start: int) -> list[str]:
+        return texts[start : start + section.batch_size]
+
+    return _Input(len(texts), batch, targets, digest, "row", words, group)

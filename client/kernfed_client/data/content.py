@@ -19,6 +19,8 @@ from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
 
 _NAME = "content"
+_RULES = "2"
+"""Told beside the digest; a job that was begun without takes columns as they are, whoever stands out in them."""
 
 
 def digest(data: LocalData) -> str:
@@ -29,18 +31,34 @@ def digest(data: LocalData) -> str:
     return found.hexdigest()
 
 
-def is_kept(folder: Path) -> bool:
-    """Whether a job's folder knows the data that the job was prepared on."""
-    return (folder / _NAME).exists()
+def is_begun(folder: Path) -> bool:
+    """Whether a job's folder knows that the job was prepared here; a release before kept no data of some jobs."""
+    return (folder / _NAME).exists() or next(folder.glob("*.task"), None) is not None
 
 
-def check(folder: Path, data: LocalData, dataset: str) -> None:
+def is_former(folder: Path) -> bool:
+    """Whether the job was prepared here by a release that took rows that stand out in a column as they are."""
+    try:
+        return " " not in (folder / _NAME).read_text()
+    except FileNotFoundError:
+        return is_begun(folder)
+
+
+def check(folder: Path, data: LocalData, dataset: str, *, may_differ: bool = False) -> None:
     """Keep the digest of the data in a job's folder, or compare it with the one that is kept there.
+
+    Args:
+        folder: The job's.
+        data: As read.
+        dataset: Its name.
+        may_differ: Whether other content than before is no fault.
 
     Raises:
         DataError: The job was prepared on other content.
     """
-    _keep_or_compare(folder / _NAME, digest(data), f"data set {dataset}: its")
+    own = digest(data) if is_former(folder) else f"{digest(data)} {_RULES}"
+    if not may_differ or not (folder / _NAME).exists():
+        _keep_or_compare(folder / _NAME, own, f"data set {dataset}: its")
 
 
 def check_unlabelled(folder: Path, x: Floats, dataset: str) -> None:

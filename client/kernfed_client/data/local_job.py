@@ -7,7 +7,6 @@ made yet raises JobStateMissingError, upon which the coordinator repeats the set
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,21 +24,16 @@ from kernfed.maths.tasks import TASKS
 from kernfed.memory import require_bytes
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import SMALL, FeatureRows
-from kernfed_client.data import content
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
+from kernfed_client.data.loading import Loader, fewest_apart, load_rows
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
-from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.partitions import LocalData
 from kernfed_client.data.room import Room
-from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.scaled import Scaled, scale
-from kernfed_client.data.split import refuse_draws
 
 T = TypeVar("T")
 M = TypeVar("M")
-
-Loader = Callable[[str, DataSchema, str], LocalData]
-"""Reads a data set: (name, schema, client) -> rows to train and test on."""
 
 
 class LocalJob:
@@ -74,8 +68,8 @@ class LocalJob:
         self.durable = durable
         self.folder = folder or job_folder(file.state, job_id)
         self._room = room or Room()
-        self._reads_files = load is None and durable
-        self._load = load or functools.partial(load_local_data, file)
+        self._setup = self.folder / "setup"
+        self._load = load
         self._device: torch.device | None = None
         self._described: Described | None = None
         self._scaled: Scaled | None = None
@@ -128,7 +122,17 @@ class LocalJob:
     @property
     def unit(self) -> Integers:
         """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
-        return units(self.x_train) if self.block is None else self.block
+        return self.together(self.x_train) if self.block is None else self.block
+
+    def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
+        """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
+
+        Args:
+            content: What makes rows copies of one another, (n, d).
+            rows: Which training rows these are; unset: all.
+        """
+        group = self.data.train.group
+        return units(content, None if group is None else group[rows])
 
     @property
     def num_test_rows(self) -> int:
@@ -206,6 +210,11 @@ class LocalJob:
     def y_train(self) -> Tensor:
         """Training targets, float64 (n, C): values, 0/1, or one-hot; centred like the features."""
         return _made(self._mapped, "data.map_features").y_train
+
+    @property
+    def sparse_products(self) -> int:
+        """Products of two columns that tell of few rows, and are taken as 0 there."""
+        return _made(self._mapped, "data.map_features").sparse_products
 
     @property
     def centred(self) -> bool:
@@ -290,20 +299,12 @@ class LocalJob:
         Raises:
             DataError: It does not fit the schema, or has other rows than those that the job was prepared on.
             PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
-                earlier job.
+                earlier job, or are of too few groups.
         """
         self._described = None
         self._row_weights = None
         self._forget_scales()
-        known = content.is_kept(self.folder / "setup")  # a job that was begun goes on
-        if not known:
-            refuse_draws(self.file, dataset, schema)
-        data = self._load(dataset, schema, self.client)
-        section = self.file.datasets.get(dataset)
-        if self._reads_files and (section is None or section.stream is None):  # a stream's files give ranges
-            if not known:
-                refuse_near_sets(self.file, dataset, schema, data)
-            content.check(self.folder / "setup", data, dataset)
+        data = load_rows(self.file, self._setup, dataset, schema, self.client, self._load, durable=self.durable)
         self._described = Described(dataset, schema, data)
         return data
 
@@ -325,7 +326,8 @@ class LocalJob:
             DataError: A class of this client is not among `classes`, they do not fit the task, or a scaled value
                 exceeds the range of numbers.
         """
-        scaled = scale(_made(self._described, "data.describe"), classes, mean, deviation, bounds)
+        described = _made(self._described, "data.describe")
+        scaled = scale(described, classes, mean, deviation, bounds, fewest_apart(self.file, self._setup)[0])
         self._forget_scales()
         self._scaled = scaled
 
@@ -350,7 +352,7 @@ class LocalJob:
         self.require(num_drawn(spec), "the feature map")
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
         self._forget_features()  # first: there may be no room for two
-        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes)
+        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
         return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
@@ -381,7 +383,8 @@ class LocalJob:
         mapped = _made(self._mapped, "data.map_features")
         if not mapped.centred:
             return mapped
-        return map_rows(_made(self._scaled, "data.standardise"), mapped.features, self.device, self.usable_bytes)
+        scaled = _made(self._scaled, "data.standardise")
+        return map_rows(scaled, mapped.features, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
 
     def _forget_scales(self) -> None:
         self._scaled = None

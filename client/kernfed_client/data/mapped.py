@@ -11,7 +11,9 @@ from torch import Tensor
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError
+from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
+from kernfed.maths.few_rows import FewProducts, few_products
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import MappedRows
@@ -38,6 +40,8 @@ class Mapped:
     """Values subtracted from the targets, (C,); zeros where nothing is."""
     centred: bool = False
     """Whether means were subtracted."""
+    sparse_products: int = 0
+    """Products of two columns that tell of few rows, and are taken as 0 there."""
 
     def check_means(self, feature_mean: Array, target_mean: Array) -> None:
         """Refuse means of other lengths.
@@ -70,7 +74,9 @@ def check_map(scaled: Scaled, spec: FeatureSpec) -> None:
         )
 
 
-def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int]) -> Mapped:
+def map_rows(
+    scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int], least: tuple[int, int]
+) -> Mapped:
     """Draw the feature map; features are not centred yet, and computed when they are read.
 
     Args:
@@ -78,22 +84,32 @@ def map_rows(scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Cal
         spec: The map.
         device: Where features are computed.
         limit: Bytes that features of all rows at once may take.
+        least: Fewest training rows, and fewest test rows, that a product of two columns tells of; 1: any number.
 
     Raises:
         ConfigError: The specification contradicts itself.
     """
     frequencies = draw_frequencies(spec)
-    feature_map = FeatureMap(spec, device=device, frequencies=frequencies)
+    few = [_few_products(x, spec, num) for x, num in zip((scaled.x_train, scaled.x_test), least, strict=True)]
+    train, test = (FeatureMap(spec, device=device, frequencies=frequencies, few=found) for found in few)
     targets = TASKS[scaled.task].encode(scaled.targets_train, scaled.classes)
     return Mapped(
         features=spec,
         fingerprint=fingerprint(spec, frequencies),
-        train=MappedRows(torch.as_tensor(scaled.x_train, device=device), feature_map, limit=limit),
-        test=MappedRows(torch.as_tensor(scaled.x_test, device=device), feature_map, limit=limit),
+        train=MappedRows(torch.as_tensor(scaled.x_train, device=device), train, limit=limit),
+        test=MappedRows(torch.as_tensor(scaled.x_test, device=device), test, limit=limit),
         y_train=torch.tensor(targets, device=device),
         feature_mean=np.zeros(spec.num_features),
         target_mean=np.zeros(targets.shape[1]),
+        sparse_products=sum(found.num for found in few if found is not None),
     )
+
+
+def _few_products(x: Floats, spec: FeatureSpec, least: int) -> FewProducts | None:
+    if spec.kernel is not Kernel.POLYNOMIAL2 or not 1 < least <= len(x):
+        return None
+    found = few_products(x / np.array(spec.lengthscales), least)
+    return found if found.num else None
 
 
 def centred(mapped: Mapped, feature_mean: Array, target_mean: Array) -> Mapped:

@@ -10,15 +10,35 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed.jobs.client_file import PartitionFile
+from kernfed.jobs.client_file import DatasetSection, PartitionFile
+from kernfed.maths.few_rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
 from kernfed.wording import MAX_CLASS_NAME, is_class_name
 from kernfed_client.data.ranges import added, counts, outside_ranges, refuse_all_outside
+from kernfed_client.data.records import Records
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How a site says which rows belong together."""
+
+    column: str | None = None
+    """Of the file; None: rows have no groups."""
+    may_be_used: bool = False
+    """Whether a job may take it as a feature or target."""
+
+
+NO_GROUPS = Groups()
+
+
+def groups_of(section: DatasetSection) -> Groups:
+    """As a data set of the client file says."""
+    return Groups(section.group, section.group_column == "usable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,8 @@ class PartitionData:
     """Rows left out for a value outside of its range."""
     outside_rows: tuple[int, ...] = ()
     """The same per range of the schema; empty: none."""
+    records: Records | None = None
+    """Where the rows stand among all records of the file; None: their own columns decide."""
 
     def __post_init__(self) -> None:
         """Bring the rows into order in memory."""
@@ -57,7 +79,36 @@ class PartitionData:
             None if self.y is None else self.y[rows],
             0,
             self.row_numbers[rows],
+            records=None if self.records is None else self.records.take(rows),
         )
+
+    def by_itself(self) -> PartitionData:
+        """The same rows, as if their file had no others."""
+        return self if self.records is None else replace(self, records=self.records.by_themselves())
+
+    @property
+    def group(self) -> Integers | None:
+        """Number of each row's group, (n,); None: rows have none."""
+        return None if self.records is None else self.records.group
+
+    @property
+    def num_groups(self) -> int:
+        """Different groups; without groups each row is one."""
+        return self.num_rows if self.group is None else len(np.unique(self.group))
+
+    def without_few(self, schema: DataSchema, least: int) -> tuple[PartitionData, tuple[str, ...]]:
+        """Rows of which no fewer than `least` stand out in a column; and the names of the columns that changed.
+
+        Fewer rows than `least` stay as they are: no answer stands for them.
+        """
+        if self.num_rows < least:
+            return self, ()
+        x, changed = without_few(self.x, least)
+        y = None if self.y is None else levelled(self.y.reshape(-1, 1).copy(), least)[:, 0]
+        names = tuple(schema.features[j] for j in changed)
+        if y is not None and (y != self.y).any():
+            names = (*names, schema.target)
+        return (replace(self, x=x, y=y), names) if names else (self, ())
 
     def within_ranges(self, schema: DataSchema, where: str, least: int = 1) -> PartitionData:
         """Rows within the schema's ranges; the others are counted beside those that were counted before.
@@ -79,19 +130,39 @@ class PartitionData:
         )
 
 
-def partition_source(file: PartitionFile, schema: DataSchema, dataset: str, partition: str) -> Source:
+def partition_source(
+    file: PartitionFile, schema: DataSchema, dataset: str, partition: str, groups: Groups = NO_GROUPS
+) -> Source:
     """A partition's file, its columns by the job, and its settings as the site's administrator finds them.
 
     The folder is left out of messages, for it tells about the site.
+
+    Raises:
+        DataError: The job asks for the column that names groups, which the site keeps to itself.
     """
-    return Source(
+
+    def setting(name: str) -> str:
+        where = dataset if name in DatasetSection.model_fields else f"{dataset}.{partition}"
+        return f"`{name}` of [datasets.{where}] in the client file"
+
+    source = Source(
         file,
         f"data set {dataset}, {partition} ({file.path.name})",
         schema.features,
         schema.target,
         TASKS[schema.task].has_classes,
-        lambda name: f"`{name}` of [datasets.{dataset}.{partition}] in the client file",
+        setting,
+        groups.column,
+        schema.by_record,
     )
+    for column in () if groups.may_be_used or groups.column is None else source.columns:
+        if groups.column == source.in_file(column):
+            source.refuse(
+                f"{source.shown(column)} names groups, and is no feature or target; remove it from the job, or set "
+                f'{setting("group_column")} to "usable"',
+                public=f"column {column!r} may be no feature or target here",
+            )
+    return source
 
 
 def check_table(source: Source, schema: DataSchema, table: RawTable, least: int = 1) -> PartitionData:
@@ -100,7 +171,8 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    table, found = _within_ranges(source, schema, table, least)
+    records = Records.of_table(table)
+    table, found, within = _within_ranges(source, schema, table, least)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
@@ -119,23 +191,24 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
     labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
     y = None if table.y is None else table.y[kept]
     x = table.x if kept.all() else table.x[kept]
-    return PartitionData(
-        x, labels, y, int(absent.sum()), rows[kept], int(found.any(axis=1).sum()), counts(schema, found)
-    )
+    records = None if records is None else records.take(np.flatnonzero(within)[kept])
+    num_outside = int(found.any(axis=1).sum())
+    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, counts(schema, found), records)
 
 
-def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags]:
-    """The rows of a table within the schema's ranges, whatever else is in the others; and which lie outside of which.
+def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags, Flags]:
+    """The rows of a table within the schema's ranges, whatever else is in the others; which lie outside of which, and
+    which within.
 
     Raises:
         DataError: All rows lie outside.
     """
     found = outside_ranges(schema, table.x, table.y, least)
     out = found.any(axis=1)
-    if not out.any():
-        return table, found
+    kept: Flags = np.logical_not(out)
+    if kept.all():
+        return table, found, kept
     refuse_all_outside(schema, found, source.where)
-    kept = ~out
     within = replace(
         table,
         x=table.x[kept],
@@ -143,7 +216,7 @@ def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: i
         codes=None if table.codes is None else table.codes[kept],
         row_numbers=table.row_numbers[kept],
     )
-    return within, found
+    return within, found, kept
 
 
 def _check_labels(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection
@@ -19,16 +19,37 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
-from kernfed_client.data.partition_data import PartitionData, check_class_column, check_table, partition_source
+from kernfed_client.data.partition_data import (
+    NO_GROUPS,
+    Groups,
+    PartitionData,
+    check_class_column,
+    check_table,
+    groups_of,
+    partition_source,
+)
 from kernfed_client.data.ranges import added
-from kernfed_client.data.split import Blocks, blocks_of, drawn_rows, units_of
+from kernfed_client.data.split import Blocks, belonging, blocks_of, drawn_rows, held_out_by_record, ordered, units_of
 
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
-    "fewer test rows than policy.min_rows, or copies that belong together, so nothing is measured at this client, and "
-    "the job holds none out; a larger data.test_fraction in the job, a test partition of more rows, or a lower "
-    "policy.min_rows gives metrics"
+    "fewer test rows than policy.min_rows, or groups than policy.min_groups, or rows that belong together, so nothing "
+    "is measured at this client, and the job holds none out; a larger data.test_fraction in the job, a test partition "
+    "of more rows, or a lower policy.min_rows gives metrics"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What a number must stand for, at least."""
+
+    rows: int
+    groups: int
+    """1 where rows have no groups."""
+
+    def holds(self, rows: PartitionData) -> bool:
+        """Whether rows are enough."""
+        return rows.num_rows >= self.rows and rows.num_groups >= self.groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,8 @@ class LocalData:
     """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
     rare_classes_left_out: bool = False
     """Whether rows were left out since there are few of their class."""
+    sparse_columns: tuple[str, ...] = ()
+    """Columns in which fewer rows stood out than the policy lets a number stand for, and none does now."""
 
 
 def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
@@ -85,8 +108,9 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         test = None if section.test is None else reader.read(section.test, "test")
         data = prepare(train, test, schema, client, f"data set {dataset}", file.policy)
         return replace(data, backbone=reader.fingerprint)
-    train = read_partition(section.train, schema, dataset, "train", file.policy.min_rows)
-    test = None if section.test is None else read_partition(section.test, schema, dataset, "test", file.policy.min_rows)
+    least, groups = file.policy.min_rows, groups_of(section)
+    train = read_partition(section.train, schema, dataset, "train", least, groups)
+    test = None if section.test is None else read_partition(section.test, schema, dataset, "test", least, groups)
     return prepare(train, test, schema, client, f"data set {dataset}", file.policy)
 
 
@@ -108,7 +132,9 @@ def prepare(
         where: How messages begin.
         policy: Its `min_rows` is the fewest that a number may stand for, test rows too: a smaller test partition is
             left out. Rows that the job holds out are whole blocks of so many, so that two jobs do not differ by a few
-            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Unset: 1.
+            rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
+            training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
+            where it says so. Unset: 1.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -117,7 +143,7 @@ def prepare(
     least = policy.min_rows
     train = train.within_ranges(schema, f"{where}, train", least)
     test = None if test is None else test.within_ranges(schema, f"{where}, test", least)
-    parts = [part for part in (train, test) if part is not None]
+    parts, own_test = [part for part in (train, test) if part is not None], test is not None
     num_outside = sum(part.num_outside_rows for part in parts)
     outside = added([part.outside_rows for part in parts])
     empty = test is not None and not test.num_rows
@@ -125,6 +151,10 @@ def prepare(
     if TASKS[schema.task].has_classes and not schema.classes:
         different = {label for part in parts for label in part.labels or ()}
         check_class_column(schema, len(different), sum(part.num_rows for part in parts), where)
+    if test is not None and train.group is not None and test.group is not None:
+        _refuse_shared_groups(train.group, test.group, where)
+    if schema.by_record:
+        train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
     train, test, few, block, rare = _parts(train, test, schema, client, policy)
     if rare and not train.num_rows:
         raise DataError(
@@ -132,35 +162,49 @@ def prepare(
             'column does not look like classes; use task = "regression", or another target'
         )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
+    notes += [] if own_test else _large_group_notes(train, test, schema.test_fraction)
+    sparse: tuple[str, ...] = ()
+    if policy.sparse_columns != "allow":
+        train, sparse = train.without_few(schema, least)
+    if policy.sparse_columns == "constant-in-tests":
+        test, also = test.without_few(schema, least)
+        sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
+    if sparse:
+        notes.append(
+            f"column {listed([repr(name) for name in sparse])}: fewer rows than policy.min_rows differ from the "
+            "others, or from what other columns say of them, so they are taken as the others; "
+            'policy.sparse_columns = "allow" takes them as they are'
+        )
     if rare:
         notes.append(
             f"class {listed([repr(name) for name in sorted(rare)])}: fewer training rows than policy.min_rows, so its "
             'rows are left out; policy.rare_classes = "allow" takes them'
         )
-    if not TASKS[schema.task].has_classes:
-        return LocalData(train, test, dropped, (), tuple(notes), "", num_outside, outside, few, block, bool(rare))
-    counts = Counter(train.labels or ())
-    present = set(counts) | set(test.labels or ())
-    classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
-    if len(counts) == 1:
-        notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
-    notes.extend(
-        f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
+    classes: tuple[str, ...] = ()
+    if TASKS[schema.task].has_classes:
+        counts = Counter(train.labels or ())
+        present = set(counts) | set(test.labels or ())
+        classes = tuple(c for c in schema.classes if c in present) or tuple(sorted(present))
+        if len(counts) == 1:
+            notes.append(f"all {train.num_rows} training rows are of one class, {next(iter(counts))!r}")
+        notes.extend(
+            f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
+        )
+    return LocalData(
+        train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse
     )
-    return LocalData(train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare))
 
 
 def _parts(
     train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, policy: PolicySection
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
     """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
-    least, rare = policy.min_rows, set[str]()
+    least, rare = Least(policy.min_rows, 1 if train.group is None else policy.least_groups), set[str]()
     everything, own_test = train, test
     while True:
         train, test, few, block = _split(everything, own_test, schema, client, least)
-        counts = Counter(train.labels or ())
-        found = {name for name, count in counts.items() if count < least}
-        if not found or policy.rare_classes == "allow" or sum(counts.values()) < least:
+        found = _rare_classes(train, least)
+        if not found or policy.rare_classes == "allow" or not least.holds(train):
             return train, test, few, block, rare
         rare |= found
         everything = _of_other_classes(everything, rare)
@@ -168,18 +212,52 @@ def _parts(
 
 
 def _split(
-    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: int
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
-    blocks = blocks_of(rows, schema.features, least) if least > 1 or schema.by_content else None
+    by_content = schema.by_content and rows.records is None
+    blocks = blocks_of(rows, schema.features, least.rows) if by_content else None
     if test is None:
         held_out, few = _held_out(rows, schema, client, least, blocks)
         train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
-        if blocks is not None:
-            blocks = blocks.without(held_out) if schema.by_content else blocks_of(train, schema.features, least)
+        blocks = None if blocks is None else blocks.without(held_out)
     else:
-        train, few = rows, 0 < test.num_rows < least
+        train, few = rows, test.num_rows > 0 and not least.holds(test)
         test = test.take(np.zeros(0, dtype=np.intp)) if few else test
-    return train, test, few, None if blocks is None or least == 1 else blocks.of_rows
+    if least == Least(1, 1):
+        return train, test, few, None
+    return train, test, few, (blocks or blocks_of(train, schema.features, least.rows, least.groups)).of_rows
+
+
+def _rare_classes(rows: PartitionData, least: Least) -> set[str]:
+    labels = rows.labels or []
+    counts = Counter(labels)
+    if rows.group is None or rows.labels is None:
+        return {name for name, count in counts.items() if count < least.rows}
+    groups = Counter(label for label, _ in set(zip(labels, rows.group.tolist(), strict=True)))
+    return {name for name, count in counts.items() if count < least.rows or groups[name] < least.groups}
+
+
+def _large_group_notes(train: PartitionData, test: PartitionData, fraction: float) -> list[str]:
+    """A note where a group has more rows than are to be held out."""
+    if train.group is None or test.group is None:
+        return []
+    _, sizes = np.unique(np.concatenate([train.group, test.group]), return_counts=True)
+    if not 0 < fraction * sizes.sum() < sizes.max(initial=0):
+        return []
+    return [
+        f"{sizes.max():,} of {sizes.sum():,} rows are of one group, more than data.test_fraction holds out, so more or "
+        "fewer rows are held out than it says"
+    ]
+
+
+def _refuse_shared_groups(train: Integers, test: Integers, where: str) -> None:
+    if shared := len(np.intersect1d(train, test)):
+        found = "a group has" if shared == 1 else f"{shared} groups have"
+        raise DataError(
+            f"{where}: {found} rows in the training and in the test partition; move each group's rows to one of them, "
+            "or leave the test partition out",
+            public=f"{where}: its training and test partitions share groups",
+        )
 
 
 def _of_other_classes(rows: PartitionData, names: set[str]) -> PartitionData:
@@ -187,20 +265,31 @@ def _of_other_classes(rows: PartitionData, names: set[str]) -> PartitionData:
 
 
 def _held_out(
-    rows: PartitionData, schema: DataSchema, client: str, least: int, blocks: Blocks | None
+    rows: PartitionData, schema: DataSchema, client: str, least: Least, blocks: Blocks | None
 ) -> tuple[Flags, bool]:
     """Whether each row is held out, (n,); and whether none is because they would be too few."""
-    if blocks is not None and schema.by_content:
-        found = blocks.held_out(schema.test_fraction)
-        return found, least > 1 and not found.any() and int(schema.test_fraction * rows.num_rows + 0.5) > 0
-    unit = units_of(rows) if schema.copies_together else None
+    if schema.by_content:
+        if blocks is None:
+            found = held_out_by_record(rows, schema.test_fraction, least.rows, least.groups)
+        else:
+            found = blocks.held_out(schema.test_fraction)
+        asked = int(schema.test_fraction * rows.num_rows + 0.5) > 0
+        none_is_few = least != Least(1, 1) or rows.group is not None
+        few = asked and (not least.holds(rows.take(np.flatnonzero(found))) if found.any() else none_is_few)
+        return found & (not few), few
+    unit = belonging(rows) if rows.group is not None else units_of(rows) if schema.copies_together else None
     found = drawn_rows(rows.labels, rows.num_rows, schema.test_fraction, schema.seed, client, unit)
-    few = 0 < int(found.sum()) < least
+    few = bool(found.any()) and not least.holds(rows.take(np.flatnonzero(found)))
     return found & (not few), few
 
 
 def read_partition(
-    file: PartitionFile, schema: DataSchema, dataset: str, partition: str, least: int = 1
+    file: PartitionFile,
+    schema: DataSchema,
+    dataset: str,
+    partition: str,
+    least: int = 1,
+    groups: Groups = NO_GROUPS,
 ) -> PartitionData:
     """Read a file and check it against the schema.
 
@@ -210,6 +299,7 @@ def read_partition(
         dataset: Name of the data set, for messages.
         partition: Name of the partition; a `test` partition may have a header and no rows: there are no test rows.
         least: Fewest rows that a range leaves out, where it leaves out any.
+        groups: Of the data set.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
@@ -217,16 +307,18 @@ def read_partition(
     wanted = [*schema.features, schema.target]
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
-    source = partition_source(file, schema, dataset, partition)
+    source = partition_source(file, schema, dataset, partition, groups)
     return check_table(source, schema, read(source, may_be_empty=partition == "test"), least)
 
 
-def read_unlabelled(file: PartitionFile, schema: DataSchema, dataset: str, least: int = 1) -> Floats:
-    """Read the feature columns of a partition that need not have the target, (n, P); `least` as of `read_partition`.
+def read_unlabelled(
+    file: PartitionFile, schema: DataSchema, dataset: str, least: int = 1, groups: Groups = NO_GROUPS
+) -> PartitionData:
+    """Read the feature columns of a partition that need not have the target; arguments as of `read_partition`.
 
     Raises:
         DataError: Names file, column, row and remedy.
     """
-    source = partition_source(file, schema, dataset, "unlabelled")
+    source = partition_source(file, schema, dataset, "unlabelled", groups)
     source = replace(source, target=None, has_labels=False)
-    return check_table(source, schema, read(source), least).x
+    return check_table(source, schema, read(source), least)

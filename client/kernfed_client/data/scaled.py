@@ -10,6 +10,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, WireError
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.maths.clipping import clip_rows
+from kernfed.maths.few_rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
 from kernfed_client.data.partition_data import PartitionData
@@ -38,7 +39,12 @@ class Scaled:
 
 
 def scale(
-    described: Described, classes: tuple[str, ...], mean: Array, deviation: Array, bounds: tuple[float, ...] = ()
+    described: Described,
+    classes: tuple[str, ...],
+    mean: Array,
+    deviation: Array,
+    bounds: tuple[float, ...] = (),
+    least: int = 1,
 ) -> Scaled:
     """Scale rows to (x - mean) / deviation, and number classes as agreed.
 
@@ -49,6 +55,7 @@ def scale(
         deviation: Per feature column, (P,), above 0.
         bounds: Per feature column, training rows are taken at most so far from 0 once scaled, 0: as they are; empty:
             all are.
+        least: Fewest training rows that stand out in a column once they are bounded.
 
     Raises:
         WireError: Another number of columns, or a deviation that is not above 0.
@@ -78,7 +85,7 @@ def scale(
         classes=classes,
         mean=centre,
         deviation=divisor,
-        x_train=_bounded(_standardised(x_train, centre, divisor, schema), bounds),
+        x_train=_bounded(_standardised(x_train, centre, divisor, schema), bounds, least),
         x_test=_standardised(data.test.x, centre, divisor, schema),
         targets_train=_targets(data.train, index),
         targets_test=_targets(data.test, index),
@@ -111,11 +118,11 @@ def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
     return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
 
 
-def _bounded(x: Floats, bounds: tuple[float, ...]) -> Floats:
+def _bounded(x: Floats, bounds: tuple[float, ...], least: int) -> Floats:
     if not any(bounds):
         return x
     limit = np.where(np.array(bounds) > 0, bounds, np.inf)
-    return np.clip(x, -limit, limit)
+    return without_few(np.clip(x, -limit, limit), least)[0]
 
 
 def _standardised(x: Floats, centre: Floats, divisor: Floats, schema: DataSchema) -> Floats:

@@ -1,28 +1,27 @@
 """Which rows a client holds out, and the blocks of rows that no job tells apart.
 
 A job could learn about a single row by the difference of two others that use it and do not. So the rows themselves
-decide, by a digest of their content, in which order they are held out, and a *block* of at least `policy.min_rows` rows
-goes to one side, or to one batch or fold, as a whole: whatever a job draws, its sums stand for whole blocks.
+decide, by a digest of their whole records, in which order they are held out, and a *block* of at least
+`policy.min_rows` rows goes to one side, or to one batch or fold, as a whole: whatever a job draws, its sums stand for
+whole blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Integers
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
-from kernfed.maths.folds import keep_apart, number, row_digests
+from kernfed.maths.folds import joined, keep_apart, number, row_digests
 from kernfed.rng import Words, stream
 from kernfed.tables.raw_table import Flags
 from kernfed_client.data.partition_data import PartitionData
-
-_MANY_UNITS, _MANY_UNITS_SHARE = 20, 0.1
-"""So many different rows, or this share of the rows, are enough for equal rows to be copies of one another."""
+from kernfed_client.data.records import Records, are_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +62,88 @@ class Blocks:
 
 
 def refuse_draws(file: ClientFile, dataset: str, schema: DataSchema) -> None:
-    """Refuse a job that draws the rows which are held out here by its own seed, where the policy allows no draws.
+    """Refuse a job that decides by its seed, or by its columns, which rows are held out, where the policy allows none.
 
     Raises:
         PolicyError: Names the keys of both files that would allow it.
     """
     section = file.datasets.get(dataset)
     splits = schema.test_fraction > 0 and section is not None and section.test is None
-    if splits and not schema.by_content and file.policy.min_rows > 1 and not file.policy.drawn_splits:
+    by_records = schema.by_content and schema.by_record
+    if splits and not by_records and file.policy.min_rows > 1 and not file.policy.drawn_splits:
         raise PolicyError(
-            "this client lets no job draw the rows that are held out, for two such jobs differ by single rows; set "
-            'data.split = "by-content" or data.test_fraction = 0, or let this client\'s administrator give a test '
-            "partition or set policy.drawn_splits"
+            "this client lets no job decide by its seed or its columns which rows are held out, for two such jobs "
+            'tell about the rows in which they differ; set data.split = "by-record" or data.test_fraction = 0, or let '
+            "this client's administrator give a test partition or set policy.drawn_splits"
         )
 
 
-def blocks_of(rows: PartitionData, columns: Sequence[str], least: int) -> Blocks:
-    """Order rows by their content, and cut them into blocks.
+def refuse_few_groups(file: ClientFile, dataset: str, rows: PartitionData) -> None:
+    """Refuse training rows of fewer groups than an answer may stand for.
 
-    Neither the order of rows in the file nor that of the columns counts. Classes come evenly: of each, about the same
-    share lies among the first rows. Copies of a row lie in one block.
+    Raises:
+        PolicyError: Names the remedies.
+    """
+    if rows.group is not None and rows.num_groups < file.policy.least_groups:
+        raise PolicyError(
+            f"data set {dataset}: its training rows are of fewer groups than policy.min_groups says, which is as many "
+            "as policy.min_rows where it is unset; add groups, or let this client's administrator lower it"
+        )
+
+
+def ordered(rows: PartitionData, columns: Sequence[str]) -> PartitionData:
+    """Rows with an order of their records; where no file told one, the rows' own columns are all that there is."""
+    if rows.records is not None:
+        return rows
+    words = _words(_digests(rows, np.argsort(columns)))[:, 0].astype(np.uint64)
+    return replace(rows, records=Records.of_words(words))
+
+
+def held_out_by_record(rows: PartitionData, fraction: float, least: int, least_groups: int = 1) -> Flags:
+    """Whether each row is held out, (n,): whatever a job's columns and target are, those which its file's order says.
+
+    The first records of the file, in whole blocks, as near to the fraction as these allow. A unit of several rows, of a
+    group or copies, stands where one of its rows does. The first fewer blocks are held out where else a class, or
+    training at all, would be left without rows.
+
+    Args:
+        rows: n rows, ordered.
+        fraction: Share of the file's records.
+        least: Fewest records of a block, and fewest rows to train on.
+        least_groups: Fewest groups of a block, where rows have groups.
+    """
+    assert rows.records is not None  # noqa: S101  # they are ordered
+    records, unit = rows.records, belonging(rows)
+    word, num = records.of_units(unit), int(records.ends[-1]) if len(records.ends) else 0
+    cuts = _cuts(records.ends, num, least, least_groups if rows.group is not None else 1)
+    nearest = int(np.argmin(np.abs(cuts - int(fraction * num + 0.5))))
+    classes = np.array(rows.labels or (), dtype=np.object_)
+    for cut in cuts[nearest:0:-1]:
+        found = records.before(word, int(cut))
+        kept = not classes.size or set(classes[~found]) == set(classes)
+        if kept and int((~found).sum()) >= least:
+            return found
+    return np.zeros(rows.num_rows, dtype=np.bool_)
+
+
+def blocks_of(rows: PartitionData, columns: Sequence[str], least: int, least_groups: int = 1) -> Blocks:
+    """Order rows by their records, or else by their content, and cut them into blocks.
+
+    Neither the order of rows in the file nor that of the columns counts. Rows of a group, and copies of a row, lie in
+    one block. By content alone classes come evenly: of each, about the same share lies among the first rows.
 
     Args:
         rows: n rows.
         columns: Names of the feature columns.
         least: Fewest rows of a block; all of the rows are one block where they are fewer than twice as many.
+        least_groups: Fewest groups of a block, where rows have groups.
     """
     num = rows.num_rows
+    if rows.records is not None:
+        together = belonging(rows)
+        order = np.lexsort((together, rows.records.of_units(together))).astype(np.int64)
+        fewest = least_groups if rows.group is not None else 1
+        return Blocks(order, _cuts(_ends(together[order]), num, least, fewest), num)
     digests = _digests(rows, np.argsort(columns))
     words = _words(digests)
     unit = _unit(digests)
@@ -100,12 +154,6 @@ def blocks_of(rows: PartitionData, columns: Sequence[str], least: int) -> Blocks
         place[members] = np.repeat(ends, np.diff(ends, prepend=0)) / len(members)
     order = np.lexsort((words[:, 1], words[:, 0], place)).astype(np.int64)
     return Blocks(order, _cuts(_ends(unit[order]), num, least), int((place < 1.0).sum()))
-
-
-def blocks_of_points(points: Floats, columns: Sequence[str], least: int) -> Blocks:
-    """As `blocks_of`, of points without targets, (m, P)."""
-    numbers = np.arange(1, len(points) + 1, dtype=np.int64)
-    return blocks_of(PartitionData(points, None, None, 0, numbers), columns, least)
 
 
 def digest_words(rows: PartitionData, columns: Sequence[str]) -> Words:
@@ -125,10 +173,16 @@ def units_of(rows: PartitionData) -> Integers | None:
     return _unit(_digests(rows))
 
 
+def belonging(rows: PartitionData) -> Integers:
+    """Number rows from 0 on so that copies, and rows of a group, have one number, (n,)."""
+    copies = units_of(rows)
+    unit = np.arange(rows.num_rows, dtype=np.int64) if copies is None else copies
+    return unit if rows.group is None else joined(unit, rows.group)
+
+
 def _unit(digests: Sequence[bytes]) -> Integers | None:
     unit = number(digests)
-    different = int(unit.max(initial=-1)) + 1
-    return unit if different >= min(_MANY_UNITS, _MANY_UNITS_SHARE * len(unit)) else None
+    return unit if are_copies(int(unit.max(initial=-1)) + 1, len(unit)) else None
 
 
 def _digests(rows: PartitionData, columns: Integers | slice = slice(None)) -> list[bytes]:
@@ -152,11 +206,15 @@ def _ends(unit: Integers) -> Integers:
     return np.flatnonzero(np.append(np.diff(unit) != 0, len(unit) > 0)) + 1
 
 
-def _cuts(ends: Integers, num: int, least: int) -> Integers:
-    cuts = [0]
-    while (place := int(np.searchsorted(ends, cuts[-1] + least))) < len(ends) and ends[place] <= num - least:
+def _cuts(ends: Integers, num: int, least: int, least_units: int = 1) -> Integers:
+    """Where blocks of at least so many rows and units begin, of rows whose units end behind `ends`."""
+    cuts, units = [0], 0
+    while True:
+        place = max(int(np.searchsorted(ends, cuts[-1] + least)), units + least_units - 1)
+        if place >= len(ends) or ends[place] > num - least or len(ends) - place - 1 < least_units:
+            return np.array(cuts, dtype=np.int64)
         cuts.append(int(ends[place]))
-    return np.array(cuts, dtype=np.int64)
+        units = place + 1
 
 
 def drawn_rows(

@@ -43,7 +43,7 @@ def keep_own_model(
         weights=weights,
         feature_mean=job.feature_mean,
         target_mean=job.target_mean if offset is None else job.target_mean + offset,
-        job={"job_id": job.job_id, "client": job.client, **(facts or {})},
+        job={"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})},
     )
     folder = job.folder / "model"
     model.save(folder, durable=job.durable)
@@ -80,7 +80,7 @@ def private_model(
         arrays=arrays,
         details=details,
         scorer=scorer,
-        job={"job_id": job.job_id, "client": job.client, **(facts or {})},
+        job={"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})},
     )
 
 

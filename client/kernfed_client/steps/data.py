@@ -57,6 +57,7 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         far_rows=tuple(told(count, least) for count in far),
         few_test_rows=data.few_test_rows,
         rare_classes_left_out=data.rare_classes_left_out,
+        sparse_columns=data.sparse_columns,
         target_mean=0.0 if target is None else float(target.mean[0]),
         target_deviation=0.0 if target is None else float(target.deviation[0]),
     )
@@ -90,7 +91,8 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"
         )
-    return FeaturesMapped(num_rows=job.num_rows, fingerprint=job.map_features(request.features, request.copies))
+    fingerprint = job.map_features(request.features, request.copies)
+    return FeaturesMapped(num_rows=job.num_rows, fingerprint=fingerprint, sparse_products=job.sparse_products)
 
 
 def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbedding:

@@ -16,7 +16,7 @@ from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.rows import mean_of, product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps.own_ridge import own_weights
+from kernfed_client.steps.own_ridge import chosen_ridge, own_weights
 
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
@@ -30,9 +30,9 @@ def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
         sums.append(measure("global", job.task, predict(job, request.weights), targets))
     if request.local_ridge > 0:
         found = _alone if request.alone else _as_agreed
-        sums.append(measure("local", job.task, found(job, request.local_ridge), targets))
+        sums.append(measure("local", job.task, found(job, request), targets))
     if request.local_shared:
-        sums.append(measure("local-shared", job.task, _shared(job, request.local_ridge), targets))
+        sums.append(measure("local-shared", job.task, _shared(job, request), targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
@@ -47,30 +47,33 @@ def predict(job: LocalJob, weights: Array) -> Array:
     return to_array(product(job.test_rows, w)) + job.target_mean
 
 
-def _as_agreed(job: LocalJob, ridge: float) -> Array:
-    return predict(job, own_weights(job, ridge))
+def _as_agreed(job: LocalJob, request: EvaluateRequest) -> Array:
+    return predict(job, own_weights(job, _ridge(job, request)))
 
 
-def _alone(job: LocalJob, ridge: float) -> Array:
+def _alone(job: LocalJob, request: EvaluateRequest) -> Array:
     def make() -> Array:
-        own = alone(job)
-        return predict(own, own_weights(own, ridge))
+        return _as_agreed(alone(job), request)
 
-    return job.memo(("scores alone", ridge), make)
+    return job.memo(("scores alone", request.local_ridge, request.choose_ridge), make)
 
 
-def _shared(job: LocalJob, ridge: float) -> Array:
+def _ridge(job: LocalJob, request: EvaluateRequest) -> float:
+    return chosen_ridge(job, request.local_ridge) if request.choose_ridge else request.local_ridge
+
+
+def _shared(job: LocalJob, request: EvaluateRequest) -> Array:
     """Scores with the agreed scales and features, centred by this client's own means where the job centres."""
 
     def make() -> Array:
-        rows, y = job.train_rows, job.y_train
+        rows, y, ridge = job.train_rows, job.y_train, _ridge(job, request)
         if not job.centred:
-            return _as_agreed(job, ridge)
+            return _as_agreed(job, request)
         z_mean, y_mean = mean_of(rows), y.mean(0)
         weights = LocalRidge(rows.minus(z_mean), y - y_mean, ridge).solve()
         return to_array(product(job.test_rows.minus(z_mean), weights) + y_mean) + job.target_mean
 
-    return job.memo(("scores shared", ridge), make)
+    return job.memo(("scores shared", request.local_ridge, request.choose_ridge), make)
 
 
 def held_out_targets(job: LocalJob) -> Array:

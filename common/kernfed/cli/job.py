@@ -6,12 +6,13 @@ import json
 import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kernfed.artifact_names import FINDINGS
+from kernfed.artifact_names import FINDINGS, JOB_JSON
 from kernfed.cli.job_text import (
     client_table,
     duration_text,
@@ -31,7 +32,7 @@ from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile, load_job, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.methods.registry import METHODS
-from kernfed.report.sections import Overview, overviews
+from kernfed.report.sections import overviews
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
 
@@ -138,8 +139,17 @@ def show(
 ) -> None:
     """Show a job: settings with defaults, cohort, state, metrics per client, notes and failures."""
     job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
-    told_at_a_glance = _overviews(job, identity, coordinator)
-    settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
+    findings, kept = _left(job, identity, coordinator)
+    told_at_a_glance = [
+        overview
+        for name, make in overviews().items()
+        if name in findings
+        if (overview := make(findings[name])).table.rows
+    ]
+    settings, release = dict(job.settings or kept), ""
+    if not settings:  # a coordinator of before says what was submitted, and no defaults
+        settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
+        release = f"; defaults as of kernfed {version('kernfed')}, which is this command's release"
     metrics, behind = _last_metrics(events), rows_behind(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
     if as_json:
@@ -170,7 +180,7 @@ def show(
     for key, value in facts:
         if value:
             typer.echo(f"{key:<10} {value}")
-    typer.echo("\nsettings")
+    typer.echo(f"\nsettings{release}")
     lines = list(flat(settings, "not set"))
     width = max(len(key) for key, _ in lines)
     for key, value in lines:
@@ -273,22 +283,22 @@ async def _history(operator: OperatorClient, job_id: str) -> tuple[JobInfo, list
     return job, await operator.events(job.job_id)
 
 
-def _overviews(job: JobInfo, identity: Path | None, coordinator: str | None) -> list[Overview]:
-    """What the method's findings tell at a glance, from the job's `findings.json`."""
+def _left(job: JobInfo, identity: Path | None, coordinator: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A finished job's findings, and the settings with defaults in its record where the coordinator says none."""
     if not job.state.finished:
-        return []
+        return {}, {}
+    wanted = [FINDINGS] if job.settings else [FINDINGS, JOB_JSON]
 
     async def use(operator: OperatorClient) -> dict[str, Any]:
-        if FINDINGS not in {a.name for a in await operator.artifacts(job.job_id)}:
+        there = {a.name for a in await operator.artifacts(job.job_id)}.intersection(wanted)
+        if not there:
             return {}
         with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
-            (path,) = await operator.fetch(job.job_id, Path(folder), [FINDINGS])
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+            paths = await operator.fetch(job.job_id, Path(folder), sorted(there))
+            return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
-    findings = with_operator(identity, coordinator, use)
-    made = [make(findings[name]) for name, make in overviews().items() if name in findings]
-    return [overview for overview in made if overview.table.rows]
+    found = with_operator(identity, coordinator, use)
+    return found.get(FINDINGS, {}), found.get(JOB_JSON, {}).get("settings", {})
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

@@ -123,9 +123,14 @@ class Cohort:
         self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
         self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
 
-    def let_differ(self, spread: float) -> None:
-        """State how many times the largest number of all other clients one client's may be, else it is left out."""
-        self._ledger.spread = spread
+    def let_differ(self, spread: float, of_models: float) -> None:
+        """State how many times the largest number of all other clients one client's may be, else it is left out.
+
+        Args:
+            spread: Of all numbers.
+            of_models: Of models that are averaged, see `Reply.models`.
+        """
+        self._ledger.spread, self._ledger.model_spread = spread, of_models
 
     def cap(self, max_share: float) -> None:
         """State the largest share of the weight that a client has in a mean."""
@@ -153,6 +158,10 @@ class Cohort:
     def loudest(self) -> Loud | None:
         """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
         return self._ledger.loudest
+
+    def discount(self, client: str, step: str) -> None:
+        """Take note that what a client sent in a step does not count, by a rule of the caller's, which says so."""
+        self._ledger.discount(client, step)
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""

@@ -23,6 +23,9 @@ from kernfed.wording import listed
 SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
 
+MODEL_SPREAD = 1e3
+"""The same of models that are averaged, which are of one scale."""
+
 _TOLD = 0.5
 """The power of `spread` from which on a client's numbers are told of, though they count."""
 _TOLD_WITHOUT_LIMIT = 1e4
@@ -55,10 +58,12 @@ class Ledger:
 
     Attributes:
         spread: See `SPREAD`; squared where one other client alone is at hand to compare with.
+        model_spread: The same of models, see `Reply.models`.
     """
 
     def __init__(self) -> None:
         self.spread = SPREAD
+        self.model_spread = MODEL_SPREAD
         self._stated: dict[str, Stated] = {}
         self._largest: dict[tuple[str, str], dict[str, float]] = {}
         """Largest norm by step and field, and by client."""
@@ -148,8 +153,9 @@ class Ledger:
         sizes = {client: {f: s for f, s in own.items() if f not in told} for client, own in every.items()}
         for field in next(iter(sizes.values()), {}):
             while far := self._farthest(request, field, {c: own for c, own in sizes.items() if c not in found}):
+                times = self._spread(request, field)
                 found[far] = InvalidReplyError(
-                    f"{name}.{field} has norm {sizes[far][field]:.3g}, more than {self.spread:g} times that of any "
+                    f"{name}.{field} has norm {sizes[far][field]:.3g}, more than {times:g} times that of any "
                     f"other client; {_REMEDY}"
                 )
             self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
@@ -168,24 +174,34 @@ class Ledger:
                     self._ever[client] = max(self._ever.get(client, 0.0), size)
         return found
 
+    def discount(self, client: str, step: str) -> None:
+        """Take note that what a client sent in a step does not count after all."""
+        if client in self._loud and self._loud[client].step == step:
+            del self._loud[client]
+
     @property
     def loudest(self) -> Loud | None:
         """The client whose numbers were the farthest beyond all others', and counted."""
         return max(self._loud.values(), key=lambda loud: loud.times, default=None)
+
+    def _spread(self, request: Request[R], field: str) -> float:
+        return min(self.spread, self.model_spread) if field in request.reply.models else self.spread
 
     def _farthest(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> str:
         """The client whose numbers lie beyond the others' by more than may be; empty: there is none."""
         top, known, witnesses = self._beside(request, field, sizes)
         if not known > 0:
             return ""
-        allowed = known * (self.spread if witnesses > 1 else self.spread**2)
+        spread = self._spread(request, field)
+        allowed = known * (spread if witnesses > 1 else spread**2)
         ever = [size for client, size in self._ever.items() if client != top]
         return top if sizes[top][field] > max([allowed, *ever]) else ""
 
     def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
         """Remember a client whose numbers count, and are far beyond the others' all the same."""
         top, known, witnesses = self._beside(request, field, sizes)
-        told = self.spread**_TOLD if math.isfinite(self.spread) else _TOLD_WITHOUT_LIMIT
+        spread = self._spread(request, field)
+        told = spread**_TOLD if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
         if not known > 0 or sizes[top][field] <= known * (told if witnesses > 1 else told**2):
             return
         loud = Loud(top, request.step, f"{request.reply.__name__}.{field}", sizes[top][field] / known)

@@ -11,10 +11,12 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from kernfed.features.kernels import PointKernel
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.toml_file import parse_toml, read_toml
-from kernfed.section import Label, Only, Section
+from kernfed.section import GIVEN, Label, Only, Section
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 """Of a partition's file, by its suffix."""
+PARTITIONS = ("train", "test", "unlabelled", "stream")
+"""Of a data set."""
 NOT_BY_DEFAULT = (Kind.UNLABELLED_SAMPLE, Kind.STORED_STATISTIC)
 DEFAULT_KINDS = tuple(k for k in Kind if k not in NOT_BY_DEFAULT)
 
@@ -101,10 +103,28 @@ class StreamFile(PartitionFile):
 class DatasetSection(Section):
     """A named data set and its partitions."""
 
+    group: str | None = Field(
+        None,
+        min_length=1,
+        description="Column of the files, e.g. of patients, whose rows of equal value belong together: they lie on one "
+        "side of every split, and in one fold and batch. It never leaves this site.",
+    )
+    group_column: Annotated[Literal["kept", "usable"], Only(group=GIVEN)] = Field(
+        "kept", description="Whether a job may take the column of groups as a feature or target."
+    )
     train: PartitionFile
     test: PartitionFile | None = None
     unlabelled: PartitionFile | None = None
     stream: StreamFile | None = None
+
+    @model_validator(mode="after")
+    def _group_of_rows(self) -> Self:
+        if self.group is not None and self.stream is not None:
+            raise ValueError(
+                "group does nothing to a stream, whose rows are predicted as they come, before they are learned, "
+                "whoever's they are; remove group, or put the stream into a data set of its own"
+            )
+        return self
 
 
 class KernelModelSection(Section):
@@ -230,6 +250,12 @@ class PolicySection(Section):
         ge=1,
         description="Fewest rows that an answer may stand for: training rows, rows of a batch, test rows.",
     )
+    min_groups: int | None = Field(
+        None,
+        ge=1,
+        description="Fewest groups, where a data set names a `group`, that training rows, test rows, batches and folds "
+        "may come from; unset: as many as `min_rows`.",
+    )
     min_cohort: int = Field(
         1,
         ge=1,
@@ -239,7 +265,7 @@ class PolicySection(Section):
     drawn_splits: bool = Field(
         False,
         description="Whether a job may draw the rows that are held out by its own seed (`data.split`), although two "
-        "such jobs differ by single rows; with `min_rows = 1` every job may.",
+        "such jobs differ by single rows, or by the columns that it uses; with `min_rows = 1` every job may.",
     )
     near_jobs: Literal["refuse", "wait-for-rows", "allow"] = Field(
         "refuse",
@@ -251,6 +277,13 @@ class PolicySection(Section):
         "leave-out",
         description="Rows of a class of which this client has fewer training rows than `min_rows`: leave them out, or "
         "let sums over the rows of single classes stand for fewer.",
+    )
+    sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
+        "constant",
+        description="Values of a column, the target too, that fewer training rows than `min_rows` have while all "
+        "others have one value, or what other columns say: take them as the others; do so with test rows too, so that "
+        "metrics are of rows that are not quite so; or let sums over such columns stand for fewer rows. Products of "
+        "two columns in a polynomial are treated alike.",
     )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
@@ -267,6 +300,11 @@ class PolicySection(Section):
         description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
         "what they run; unset: refuse where `operators`, `operator_keys` or `methods` is set, else allow.",
     )
+
+    @property
+    def least_groups(self) -> int:
+        """Fewest groups that an answer may stand for, where rows have groups."""
+        return self.min_rows if self.min_groups is None else self.min_groups
 
 
 class ClientFile(Section):
@@ -326,6 +364,10 @@ def job_folder(state: Path, job_id: str) -> Path:
     return state / "jobs" / hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
 
+STREAM_STATES = "online"
+"""Folder in a job's folder with what a method on streams learned; it outlasts the job, for another to go on from it."""
+
+
 def load_client_file(path: Path) -> ClientFile:
     """Read a client file; relative paths in it are taken from the file's folder.
 
@@ -339,7 +381,7 @@ def load_client_file(path: Path) -> ClientFile:
         return partition and partition.model_copy(update={"path": base / partition.path})
 
     datasets = {
-        name: section.model_copy(update={part: place(getattr(section, part)) for part in DatasetSection.model_fields})
+        name: section.model_copy(update={part: place(getattr(section, part)) for part in PARTITIONS})
         for name, section in parsed.datasets.items()
     }
     backbones = {name: _place_backbone(section, base) for name, section in parsed.backbones.items()}

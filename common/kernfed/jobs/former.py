@@ -150,12 +150,17 @@ def former_of(job: JobFile, files: Mapping[str, bytes]) -> Former | None:
     if not job.start_from or method_of(job.method).begins is Begins.NOTHING:
         return None
     former = Former.of_bytes(files[job.start_from])
+    if job.former is not None and job.former.job_id != former.job_id:
+        raise ConfigError(
+            f"[former] of the job says {job.former.job_id}, and start_from leads to {former.origin}; remove [files] "
+            "and [former], which are written at submission"
+        )
     former.refuse_other(job)
     return former
 
 
-def pack_former(path: Path, job: JobFile) -> bytes:
-    """What travels of a former job, from the folder of its artifacts, checked.
+def read_former(path: Path, job: JobFile) -> Former:
+    """A former job, from the folder of its artifacts, checked.
 
     Raises:
         DataError: There is no such folder, or it holds no state.
@@ -177,4 +182,4 @@ def pack_former(path: Path, job: JobFile) -> bytes:
         arrays = {name: array for name, array in arrays.items() if name == WEIGHTS or name.startswith(AGREEMENT)}
     former = Former(*facts, arrays)
     former.refuse_other(job)
-    return former.to_bytes()
+    return former

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from kernfed.federation.events import JobEvent, JobState
 
@@ -33,6 +35,9 @@ class JobInfo:
     error_message: str = ""
     waiting_for: str = ""
     job_toml: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The file with all defaults, by the release and the rules that the job began with, as JSON values; empty in lists,
+    and from a coordinator of before."""
     submission_sha256: str = ""
     """Digest of what its operator signed, hexadecimal; empty: it is not signed."""
 

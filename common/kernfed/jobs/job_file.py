@@ -20,6 +20,12 @@ from kernfed.section import ACCEPTED, Label, MethodSection, Section
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
+class FormerSection(Section):
+    """A job that this one goes on from."""
+
+    job_id: str = Field(min_length=1, max_length=128, description="Its id.")
+
+
 class JobFile(Section):
     """A job, as submitted."""
 
@@ -45,6 +51,10 @@ class JobFile(Section):
     features: FeaturesSection = FeaturesSection()
     files: dict[str, Sha256] = Field(
         {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
+    )
+
+    former: FormerSection | None = Field(
+        None, description="The job that `start_from` leads to; written by `kernfed job submit`."
     )
 
     def unused_keys(self) -> Mapping[str, str]:
@@ -115,6 +125,8 @@ class JobFile(Section):
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
+        if self.former is not None and not self.start_from:
+            raise ValueError("[former] says which job start_from leads to, and there is no start_from; remove it")
         scale = lengthscale(self)
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(
@@ -146,7 +158,9 @@ def data_schema(job: JobFile) -> DataSchema:
         backbone=job.data.backbone or "",
         clipped=job.data.standardise and job.data.scales == "clipped",
         copies_together=job.data.split != "row-by-row",
-        by_content=job.data.split == "by-content" and job.data.test_fraction > 0,
+        by_content=job.data.split in ("by-record", "by-content") and job.data.test_fraction > 0,
+        on_stream=method_of(job.method).reads_stream,
+        by_record=job.data.split == "by-record",
     )
 
 

@@ -128,10 +128,13 @@ class DataSection(Section):
         le=0.9,
         description="Rows held out at a client without a test partition.",
     )
-    split: Annotated[Literal["by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))] = Field(
-        "by-content",
-        description="Which rows are held out: those that a digest of their content puts first, or rows drawn by the "
-        "job's seed, with copies of a row all together or dealt as rows of their own. A client must allow draws: "
+    split: Annotated[
+        Literal["by-record", "by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))
+    ] = Field(
+        "by-record",
+        description="Which rows are held out: those whose whole record, with columns that the job does not use, a "
+        "digest puts first; or by their content in the job's columns, evenly of each class; or rows drawn by the job's "
+        "seed, with copies of a row all together or dealt as rows of their own. A client must allow all but the first: "
         "`policy.drawn_splits`.",
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kernfed.errors import ConfigError, DataError
-from kernfed.jobs.former import pack_former
+from kernfed.jobs.former import read_former
 from kernfed.jobs.job_file import JobFile, named_files, parse_job
 from kernfed.methods.registry import method_of
 
@@ -29,8 +29,8 @@ def attach_files(
         former: Folder of the job that `start_from` names, where that is no path.
 
     Returns:
-        The job and its text with `[files]`, and the packed files by SHA-256. A job that has its digests already, such
-        as the `job.toml` of an earlier one, comes back as it is; of its files, those that are here.
+        The job and its text with `[files]` and `[former]`, and the packed files by SHA-256. A job that has its digests
+        already, such as the `job.toml` of an earlier one, comes back as it is; of its files, those that are here.
 
     Raises:
         DataError: A file cannot be read or does not fit the job.
@@ -43,11 +43,16 @@ def attach_files(
         return job, text, _files_again(job, names, folder)
     packed: dict[str, bytes] = {}
     lines = ["", "# Written when the job was submitted: SHA-256 of the files that it names.", "[files]"]
+    went_before: list[str] = []
     for name in names:
-        content = _packed(job, name, former if former and name == job.start_from else folder / name)
+        path = folder / name
+        if name == job.start_from:
+            path = former or path
+            went_before = ["", "[former]", f"job_id = {json.dumps(read_former(path, job).job_id)}"]
+        content = _packed(job, name, path)
         packed[_sha256(content)] = content
         lines.append(f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(_sha256(content))}")
-    whole = text.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    whole = text.rstrip("\n") + "\n" + "\n".join([*lines, *went_before]) + "\n"
     return parse_job(whole), whole, packed
 
 
@@ -71,7 +76,7 @@ def _files_again(job: JobFile, names: tuple[str, ...], folder: Path) -> Mapping[
 def _packed(job: JobFile, name: str, path: Path) -> bytes:
     assert job.data is not None  # noqa: S101  # methods that name files have data
     if name == job.start_from:
-        content = pack_former(path, job)
+        content = read_former(path, job).to_bytes()
     else:
         content = method_of(job.method).pack(path, tuple(job.data.features))
     if len(content) > MAX_BYTES:

@@ -6,6 +6,7 @@ A copy of a row among those that are kept apart tells what was learned by heart,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from kernfed.arrays import Array, Floats, Integers
+
+FOLDS = 5
+"""Parts of the rows, each of which may be kept apart."""
+
+
+def num_splits(num_rows: int, enough_apart: int) -> int:
+    """How many of the `FOLDS` parts are kept apart in turn: as many as hold enough rows, at most all."""
+    return min(FOLDS, math.ceil(enough_apart * FOLDS / max(num_rows, 1)))
 
 
 def units(content: Floats, groups: Integers | None = None) -> Integers:
@@ -23,14 +32,26 @@ def units(content: Floats, groups: Integers | None = None) -> Integers:
         groups: Number of each row's group, e.g. its patient, shape (n,); unset: every row is a group of its own.
     """
     copies = number(row_digests(content))
-    if groups is None:
-        return copies
+    return copies if groups is None else joined(copies, groups)
+
+
+def joined(copies: Integers, groups: Integers) -> Integers:
+    """Number rows so that those of one group, and copies, have one number, (n,); chains of both are one.
+
+    Where rows of few columns are equal by chance, such chains would tie most groups to each other: where less than half
+    as many units as groups would be left, groups alone count.
+
+    Args:
+        copies: Number of each row's content, from 0 on, (n,).
+        groups: Number of each row's group, (n,).
+    """
     num, total = len(copies), int(copies.max(initial=-1)) + 1
     _, group = np.unique(groups, return_inverse=True)
     links = coo_array((np.ones(num), (copies, total + group)), shape=(total + num, total + num))
     _, parts = connected_components(links, directed=False)
-    joined: Integers = parts[copies].astype(np.int64)
-    return joined
+    found: Integers = parts[copies].astype(np.int64)
+    alone: Integers = group.astype(np.int64)
+    return found if 2 * len(np.unique(found)) >= len(np.unique(group)) else alone
 
 
 def row_digests(content: Floats, labels: Sequence[str] | None = None) -> list[bytes]:

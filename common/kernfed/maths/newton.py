@@ -164,7 +164,14 @@ class BlockConjugateGradients:
             InvalidReplyError: Shapes differ.
             NumericalError: Z or H Z holds NaN or infinity.
         """
-        q, hq = self._orthonormalise(_matrix(direction), _matrix(product))
+        z, hz = _matrix(direction), _matrix(product)
+        if z.shape != self.weights.shape or hz.shape != self.weights.shape:
+            raise InvalidReplyError(f"directions {z.shape} and products {hz.shape}, want {self.weights.shape}")
+        return self._extend(z, hz)
+
+    def _extend(self, z: Floats, hz: Floats) -> int:
+        """See `absorb`; any number of directions."""
+        q, hq = self._orthonormalise(z, hz)
         step = q.T @ self.residual
         self.weights = self.weights - q @ step
         self.residual = self.residual - hq @ step
@@ -191,6 +198,16 @@ class BlockConjugateGradients:
         state.stalled_at = relative_bound
         return state
 
+    def shifted(self, by: float) -> BlockConjugateGradients:
+        """The minimiser over the same directions with `by` added to the ridge: no trip is needed, as H Z is known.
+
+        Source: Galerkin's condition, on a space that does not hang on the shift.
+        """
+        empty = self.basis[:, :0]
+        state = BlockConjugateGradients(np.zeros_like(self.weights), -self.moment, self.moment, empty, empty, self.eps)
+        state._extend(self.basis, self.basis_image + by * self.basis)
+        return state
+
     def to_arrays(self) -> dict[str, Floats]:
         """Give the whole state as arrays, from which `from_arrays` continues bit for bit."""
         return {
@@ -213,8 +230,6 @@ class BlockConjugateGradients:
 
     def _orthonormalise(self, z: Floats, hz: Floats) -> tuple[Floats, Floats]:
         """H-orthonormal basis Q of what Z adds to the basis, and H Q."""
-        if z.shape != self.weights.shape or hz.shape != self.weights.shape:
-            raise InvalidReplyError(f"directions {z.shape} and products {hz.shape}, want {self.weights.shape}")
         if not (np.isfinite(z).all() and np.isfinite(hz).all()):
             raise NumericalError("a search direction holds NaN or infinity; check the clients' features and ridge")
         squares = np.einsum("mc,mc->c", z, hz)

@@ -7,7 +7,8 @@ Kairouz, Suresh & McMahan (2019), Can you really backdoor federated learning?, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,9 @@ from kernfed.arrays import Array, Floats
 from kernfed.maths.aggregate import SLICE, combine_arrays, norm
 
 AggregateName = Literal["mean", "median", "trimmed"]
+
+FAR = 1e3
+"""An update so many times as long as the others' comes from a fault or a foe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,25 @@ def bounded_mean(arrays: Sequence[Array], before: Array, weights: Sequence[float
     whole = sum(weights)
     parts = [w / whole * f for w, f in zip(weights, factors, strict=True)]
     return combine_arrays([*arrays, before], [*parts, 1.0 - sum(parts)])
+
+
+def far_beyond(sizes: Mapping[str, float], floor: float, times: float = FAR) -> list[str]:
+    """Names whose size is beyond `floor` and beyond `times` the median of the others' sizes.
+
+    The median, so that a part of the others that is below half of them covers nobody; the floor, so that nobody is left
+    out for what does little. One alone is measured by `times` the floor.
+
+    Args:
+        sizes: By name, at least 0.
+        floor: Above 0.
+        times: At least 1.
+    """
+    found = []
+    for name, size in sizes.items():
+        others = [other for n, other in sizes.items() if n != name]
+        if size > max(floor, times * (statistics.median(others) if others else floor)):
+            found.append(name)
+    return found
 
 
 def _by_slices(arrays: Sequence[Array], make: Callable[[Floats], Floats]) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -57,6 +57,15 @@ def _names_no_file(path: Path, features: tuple[str, ...]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Numbers that follow from one of a job file."""
+
+    holds: Callable[[float], bool]
+    says: str
+    """Which these are, for people."""
+
+
+@dataclass(frozen=True, slots=True)
 class Method(Generic[S]):
     """A method as everything outside its room sees it. `S` is the class of its [method] table."""
 
@@ -89,8 +98,8 @@ class Method(Generic[S]):
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Number of a request, by the name of its field, to the key of the settings that it is, wherever that key is a
     number; a client refuses a request of another number where it has the job file under its operator's signature."""
-    begun: Callable[[S], Collection[str]] = lambda _: ()
-    """Keys of `fixed` with whose number a job of such settings only begins: its rounds choose another one."""
+    begun: Callable[[S], Mapping[str, Reach]] = lambda _: {}
+    """Keys of `fixed` with whose number a job of such settings only begins, each with what its rounds may choose."""
 
     schema: Mapping[str, object] = field(default_factory=dict)
     """What a job of the method may ask of the data's schema beside what its file says: field to value."""

@@ -55,6 +55,28 @@ class ResolvedFinding(Finding):
     values: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class BegunFinding(Finding):
+    """Keys of a job that goes on by the defaults of the release that began it, dotted, with these."""
+
+    name: ClassVar[str] = "begun"
+
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> Self:
+        """What differs between the plan of a table as this release reads it, and that by which the job goes on."""
+        return cls({f"{table}.{key}": value for key, value in then.items() if key not in now or now[key] != value})
+
+    def put_into(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """A job's settings by table and key, with these values in their places."""
+        found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+        for key, value in self.values.items():
+            table, _, name = key.rpartition(".")
+            (found[table] if table else found)[name] = value
+        return found
+
+
 def reading(kind: type[F], show: Callable[[F], T]) -> Callable[[Mapping[str, Any]], T]:
     """A function of a finding as a function of its JSON."""
     return lambda data: show(kind.from_json(data))

@@ -14,6 +14,8 @@ from kernfed.section import MethodSection, Only, Section, Unused
 
 BY_ROWS: Literal["by-rows"] = "by-rows"
 """The ridge follows from the feature map and the training rows once clients are prepared."""
+AUTO: Literal["auto"] = "auto"
+"""The ridge with which rows that clients keep apart are predicted best, once they are prepared."""
 RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
 RIDGE_RULE = (
     "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows) and at "
@@ -38,7 +40,7 @@ class AveragedSettings(MethodSection):
 
     aggregate: AggregateName = Field(
         "mean",
-        description="Of the clients' weights: mean by training rows; median, entry by entry, of clients that count "
+        description="Of what the clients moved to: mean by their rows; median, entry by entry, of clients that count "
         "alike; trimmed: the mean without the largest and smallest of each entry.",
     )
     trim: Annotated[float, Only(aggregate="trimmed")] = Field(
@@ -94,5 +96,5 @@ def ridge_of(settings: Any) -> float:
     """
     ridge = settings.ridge
     if isinstance(ridge, str):
-        raise ConfigError('method.ridge = "by-rows" is a number once the clients are prepared; give a number here')
+        raise ConfigError(f'method.ridge = "{ridge}" is a number once the clients are prepared; give a number here')
     return float(ridge)

@@ -1,59 +1,138 @@
-"""A model's predictions for the rows of a CSV file, written beside what the file holds."""
+"""A model's predictions for the rows of a CSV or Parquet file, written beside what the file holds."""
 
 from __future__ import annotations
 
+import enum
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
+from kernfed.federation.messages.data import MissingRule
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.models.base import Model
-from kernfed.tables.csv import TextTable
-from kernfed.tables.raw_table import Source
-from kernfed.tables.read import read_with_text, refuse_gaps
+from kernfed.tables.raw_table import Flags, RawTable, Source, TextTable
+from kernfed.tables.read import gaps, read_with_text
+
+STANDARD = Path("-")
+"""Standard input, or output."""
+
+
+class Missing(enum.StrEnum):
+    """What becomes of a row that lacks a value."""
+
+    REFUSE = "refuse"
+    """Nothing is predicted."""
+    BLANK = "blank"
+    """The row stays, without a prediction."""
+    SKIP = "skip"
+    """The row is left out; a column tells which line of the data each row is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written."""
+
+    num_rows: int
+    """Rows that were predicted."""
+    num_without: int
+    """Rows that were not."""
+    why: tuple[str, ...]
+    """What these lack, a line per column and kind, each with the first row."""
 
 
 def write_predictions(
-    model: Model, data: Path, out: Path, *, delimiter: str = ",", encoding: str = "utf-8", device: str = "cpu"
-) -> int:
-    """Write a CSV file with its predictions, whole or not at all; returns the number of rows.
+    model: Model,
+    data: Path,
+    out: Path,
+    *,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    device: str = "cpu",
+    missing: Missing | None = None,
+) -> Written:
+    """Write a CSV file with its predictions, whole or not at all.
+
+    Args:
+        model: Predicts.
+        data: CSV or Parquet file; `-`: CSV from standard input.
+        out: CSV file; `-`: standard output.
+        delimiter: Of the CSV files.
+        encoding: Of the data.
+        device: Where to compute.
+        missing: What becomes of rows with gaps; None: as in the model's job, whose dropped rows stay here, blank.
 
     Raises:
-        DataError: The rows do not fit the model; names file, column and line.
+        DataError: The rows do not fit the model, or none can be predicted; names file, column and line.
         ConfigError: The file cannot be written, or the device is not there.
     """
     if len(delimiter) != 1:
         raise ConfigError(f"--delimiter is {delimiter!r}, want one character")
-    file = PartitionFile(path=data, format="csv", delimiter=delimiter, encoding=encoding)
-    options = {"path": "--data", "delimiter": "--delimiter", "encoding": "--encoding"}
-    source = Source(file, str(data), model.feature_names, setting=options.get)
+    source = _source(model, data, delimiter, encoding)
+    rule = missing or (Missing.BLANK if model.job.get("missing") == MissingRule.DROP_ROWS else Missing.REFUSE)
     text, table = read_with_text(source)
-    added = ("prediction", *TASKS[model.task].score_names(model.classes))
+    added = ["prediction", *TASKS[model.task].score_names(model.classes)]
+    if rule is Missing.SKIP:
+        added.append(table.row_word)
     if taken := [name for name in added if name in text.names]:
         source.refuse(f"column {taken[0]!r} is in the way of the predictions; rename it")
-    refuse_gaps(source, table, "correct it or leave the row out")
-    result = _predicted(model, text, table.x, device)
+    if rule is Missing.REFUSE:
+        gaps(source, table, "correct it, or set --missing blank or skip").raise_if_any()
+    useless = table.useless
+    why = tuple(gaps(source, table, "no prediction").lines())
+    if useless.all():
+        source.refuse("no row can be predicted:\n" + "\n".join(why))
+    result = _predicted(model, text, table, device, ~useless, rule)
     try:
-        with files.Part(out) as part:
-            result.to_csv(part.file, mode="wb", index=False, sep=delimiter, lineterminator="\n")
-            part.keep(durable=False)  # the same rows give it again
+        if out == STANDARD:
+            result.to_csv(sys.stdout.buffer, mode="wb", index=False, sep=delimiter, lineterminator="\n")
+        else:
+            with files.Part(out) as part:
+                result.to_csv(part.file, mode="wb", index=False, sep=delimiter, lineterminator="\n")
+                part.keep(durable=False)  # the same rows give it again
     except OSError as err:
+        if out == STANDARD:
+            raise
         raise ConfigError(f"{out}: cannot be written: {err.strerror}") from err
-    return len(result)
+    return Written(int((~useless).sum()), int(useless.sum()), why)
 
 
-def _predicted(model: Model, text: TextTable, x: Floats, device: str) -> pd.DataFrame:
-    """Rows as they were, with their predictions and scores."""
+def _source(model: Model, data: Path, delimiter: str, encoding: str) -> Source:
+    options = {"path": "--data", "delimiter": "--delimiter", "encoding": "--encoding"}
+    if data.suffix.lower() in (".parquet", ".pq"):
+        file = PartitionFile(path=data, format="parquet")
+    else:
+        path = Path("/dev/stdin") if data == STANDARD else data
+        file = PartitionFile(path=path, format="csv", delimiter=delimiter, encoding=encoding)
+    where = "standard input" if data == STANDARD else str(data)
+    return Source(file, where, model.feature_names, setting=options.get)
+
+
+def _predicted(
+    model: Model, text: TextTable, table: RawTable, device: str, useful: Flags, rule: Missing
+) -> pd.DataFrame:
+    """Rows as they were, with their predictions and scores; empty where there are none."""
     task = TASKS[model.task]
     try:
-        scores = model.predict_scores(pd.DataFrame(x, columns=pd.Index(model.feature_names)), device=device)
+        scores = _scores(model, table.x[useful], device)
     except (RuntimeError, AssertionError) as err:  # what torch raises for a device that is not there
         raise ConfigError(f"--device {device}: cannot be used: {str(err).splitlines()[0]}") from err
     rows = pd.DataFrame(text.rows, columns=pd.Index(text.names), dtype=str)
+    predicted = rows.index[np.flatnonzero(useful)]
     added = {"prediction": task.predictions(scores, model.classes).tolist()}
     added |= {name: list(scores[:, i]) for i, name in enumerate(task.score_names(model.classes))}
-    return pd.concat([rows, pd.DataFrame(added, index=rows.index)], axis=1)
+    found = pd.concat([rows, pd.DataFrame(added, index=predicted, dtype=object)], axis=1)
+    if rule is not Missing.SKIP:
+        return found
+    found.insert(0, table.row_word, table.row_numbers)
+    return found.loc[predicted]
+
+
+def _scores(model: Model, x: Floats, device: str) -> Floats:
+    return model.predict_scores(pd.DataFrame(x, columns=pd.Index(model.feature_names)), device=device)

@@ -109,8 +109,13 @@ async def keep_renewed(
             continue
         log.info("certificate renewed", principal=str(fresh.principal), not_after=moment(fresh.not_after))
         on_renewed(fresh)
-        if seconds_until_due(fresh, now()) <= 0:  # a CA at its own end gives no more life; do not spin
-            await sleep(retry_after(fresh, now()))
+        if fresh.not_after <= identity.not_after:  # ever shorter lives would be renewed ever faster
+            log.error(
+                "the renewed certificate ends no later than the one before, for the federation's CA ends then: make a "
+                "new federation before (`kernfed pki init`), and enrol all anew",
+                not_after=moment(fresh.not_after),
+            )
+            await sleep(_LONGEST_SLEEP_S)
 
 
 def seconds_until_due(identity: Identity, now: datetime) -> float:

@@ -26,6 +26,8 @@ from kernfed.v1 import task_pb2
 from kernfed.wording import moment
 
 MAX_STATEMENT_BYTES = 1024
+KEPT_JOBS, KEPT_BYTES = 256, 32 << 20
+"""Submissions, and bytes of them, that a coordinator may take to be still at a client: those used last."""
 SIGNED_AHEAD = timedelta(days=1)
 """By so much a signature may be ahead of the clock here: one clock that is wrong stops no federation. Nothing is gained
 by a time ahead: it lies within the certificate's validity, and no submission can be run twice."""

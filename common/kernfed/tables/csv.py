@@ -13,7 +13,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -23,9 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from kernfed.tables.arrow import distinct
 from kernfed.tables.cells import EXACT, blank_missing, merge_labels, missing_numbers, plain_numbers, read_number
-from kernfed.tables.columns import locate_header
-from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.columns import locate_header, locate_own
+from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
+from kernfed.tables.records import RecordDigests, group_words
 
 _MARKS = {"utf-16": b"\xff\xfe", "utf-32": b"\xff\xfe\0\0"}
 """Byte order marks of little-endian text; reversed: of big-endian."""
@@ -33,15 +34,6 @@ _CHUNK = 1 << 20
 _ONE_BYTE_NEWLINE = {"utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
 """Encodings whose lines can be counted in bytes, which the fast reading needs."""
 _MAGIC = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip or NPZ archive", b"\x1f\x8b": "compressed by gzip"}
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """A CSV file as it was written, so that codes such as 007 go out as they came in."""
-
-    names: tuple[str, ...]
-    rows: list[list[str]]
-    """A cell for each name."""
 
 
 def read_csv(source: Source) -> RawTable:
@@ -56,10 +48,12 @@ def read_csv(source: Source) -> RawTable:
     source.require_room(2 * source.file.path.stat().st_size)
     with _open(source) as (encoding, header, records):
         places = locate_header(source, header)
+        names = [name.strip() for name in header]
+        group = None if source.group is None else locate_own(source, names, source.group, "group", "group")
         table = None
-        if encoding in _ONE_BYTE_NEWLINE:
-            table = _read_fast(source, encoding, len(header), places)
-        return table or _read_carefully(source, records, places)
+        if encoding in _ONE_BYTE_NEWLINE and group not in places:
+            table = _read_fast(source, encoding, names, places, group)
+        return table or _read_carefully(source, records, names, places, group)
 
 
 def read_csv_with_text(source: Source) -> tuple[TextTable, RawTable]:
@@ -73,7 +67,7 @@ def read_csv_with_text(source: Source) -> tuple[TextTable, RawTable]:
             source.refuse(f"column {twice[0]!r} stands {header.count(twice[0])} times; rename or remove all but one")
         places = locate_header(source, header)
         numbered = list(records)
-    table = _read_carefully(source, numbered, places)
+    table = _read_carefully(source, numbered, header, places)
     return TextTable(tuple(header), [record for _, record in numbered]), table
 
 
@@ -194,30 +188,44 @@ def _complete(source: Source, records: Iterator[tuple[int, list[str]]], width: i
         yield line, record
 
 
-def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int]) -> RawTable | None:
+def _read_fast(
+    source: Source, encoding: str, header: Sequence[str], places: Sequence[int], group: int | None
+) -> RawTable | None:
     """Read by Arrow; None where only the careful reading can tell what the file means."""
     num_lines = _count_lines(source.file.path)
     if num_lines is None:
         return None
-    names = [str(i) for i in range(width)]
+    names = [str(i) for i in range(len(header))]
     used = [names[i] for i in places]
+    text = pa.dictionary(pa.int32(), pa.string())
     types = dict.fromkeys(used, pa.float64())
     if source.has_labels:
-        types[used[-1]] = pa.dictionary(pa.int32(), pa.string())
+        types[used[-1]] = text
+    records = None
     try:
-        table = arrow_csv.read_csv(
-            str(source.file.path),
-            read_options=arrow_csv.ReadOptions(
+        options = {
+            "read_options": arrow_csv.ReadOptions(
                 column_names=names, skip_rows=1, encoding="utf8" if encoding == "utf-8-sig" else encoding
             ),
-            parse_options=arrow_csv.ParseOptions(delimiter=source.file.delimiter),
+            "parse_options": arrow_csv.ParseOptions(delimiter=source.file.delimiter),
+        }
+        table = arrow_csv.read_csv(
+            str(source.file.path),
+            **options,
             convert_options=arrow_csv.ConvertOptions(
-                column_types=types,
-                include_columns=used,
+                column_types=types if group is None else {**types, names[group]: text},
+                include_columns=[*used, *(() if group is None else (names[group],))],
                 null_values=source.file.missing,
                 strings_can_be_null=True,
             ),
         )
+        if source.with_records:
+            plain = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+            digests = RecordDigests(source.file)
+            with arrow_csv.open_csv(str(source.file.path), **options, convert_options=plain) as batches:
+                for batch in batches:
+                    digests.add(header, batch.columns, batch.num_rows)
+            records = digests.words
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         return None
     n = table.num_rows
@@ -233,11 +241,8 @@ def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int])
     labels: tuple[str, ...] = ()
     target = None if source.target is None else table[used[-1]]
     if target is not None and source.has_labels:
-        encoded = target.unify_dictionaries().combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.chunk(0) if encoded.num_chunks else encoded.type.wrap_array(pa.array([]))
-        indices = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-        codes, labels = merge_labels(encoded.dictionary.to_pylist(), indices, source.file.missing)
+        values, indices = distinct(target)
+        codes, labels = merge_labels(values, indices, source.file.missing)
     elif target is not None:
         if pc.any(pc.is_nan(target)).as_py():
             return None
@@ -246,7 +251,9 @@ def _read_fast(source: Source, encoding: str, width: int, places: Sequence[int])
         if numbers is not None and (np.abs(numbers) >= EXACT).any():
             return None  # perhaps an integer that was rounded
     x, y = blank_missing(x, source.file), None if y is None else blank_missing(y, source.file)
-    return RawTable(x, y, codes, labels, np.arange(2, n + 2), "line")
+    lines = np.arange(2, n + 2)
+    groups = None if group is None else group_words(source, *distinct(table[names[group]]), lines, "line")
+    return RawTable(x, y, codes, labels, lines, "line", records, groups)
 
 
 def _count_lines(path: Path) -> int | None:
@@ -264,13 +271,22 @@ def _count_lines(path: Path) -> int | None:
     return feeds + (last != b"\n")
 
 
-def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], places: Sequence[int]) -> RawTable:
+def _read_carefully(
+    source: Source,
+    records: Iterable[tuple[int, list[str]]],
+    header: Sequence[str],
+    places: Sequence[int],
+    group: int | None = None,
+) -> RawTable:
+    digests = RecordDigests(source.file) if source.with_records else None
+    records = records if digests is None else digests.passing(header, records)
     names = source.features if source.has_labels else source.columns
     numeric = places[: len(names)]
     # A token such as -999 reads as a number, so that every cell has to be looked at.
     plain = not missing_numbers(source.file)
     numbers, codes, lines = array("d"), array("q"), array("q")
     labels: dict[str, int] = {}
+    groups: list[str] = []
     faults = Faults(source, "line")
     for line, record in records:
         lines.append(line)
@@ -281,11 +297,17 @@ def _read_carefully(source: Source, records: Iterable[tuple[int, list[str]]], pl
         numbers.extend(values)
         if source.has_labels:
             codes.append(labels.setdefault(record[places[-1]], len(labels)))
+        if group is not None:
+            groups.append(record[group])
     faults.raise_if_any()
     table = np.array(numbers, dtype=np.float64).reshape(len(lines), len(numeric))
     row_numbers = np.array(lines, dtype=np.int64)
+    of_file = (
+        None if digests is None else digests.words,
+        None if group is None else group_words(source, groups, np.arange(len(lines)), row_numbers, "line"),
+    )
     if source.has_labels:
         merged, classes = merge_labels(list(labels), np.array(codes, dtype=np.int64), source.file.missing)
-        return RawTable(table, None, merged, classes, row_numbers, "line")
+        return RawTable(table, None, merged, classes, row_numbers, "line", *of_file)
     y = None if source.target is None else table[:, -1]
-    return RawTable(table[:, : len(source.features)], y, None, (), row_numbers, "line")
+    return RawTable(table[:, : len(source.features)], y, None, (), row_numbers, "line", *of_file)

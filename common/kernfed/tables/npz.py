@@ -14,8 +14,9 @@ import numpy as np
 
 from kernfed.arrays import Integers
 from kernfed.tables.cells import label_text, merge_labels, read_numbers
-from kernfed.tables.columns import locate_columns
+from kernfed.tables.columns import locate_columns, locate_own
 from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.records import RecordDigests, group_words
 
 
 def read_npz(source: Source) -> RawTable:
@@ -34,10 +35,13 @@ def read_npz(source: Source) -> RawTable:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             source.refuse("is a single array; write x and y into one archive with numpy.savez")
         with archive:
-            require_room(source, archive, (file.x_key, "columns", *(() if source.target is None else (file.y_key,))))
+            own = source.group in archive.files
+            wanted = (file.x_key, "columns", source.group, file.y_key if source.target is not None else None)
+            require_room(source, archive, [name for name in wanted if name is not None])
             x = _array(source, archive, file.x_key, "x_key")
             y = None if source.target is None else _array(source, archive, file.y_key, "y_key")
             names = list(file.x_columns) if file.x_columns is not None else _names(source, archive)
+            groups = _array(source, archive, source.group, "group") if source.group is not None and own else None
     if x.ndim != 2 or x.dtype.kind not in "biuf":
         source.refuse(
             f"array {file.x_key!r} has shape {x.shape} and type {x.dtype}; store numbers of shape (rows, columns)"
@@ -58,17 +62,42 @@ def read_npz(source: Source) -> RawTable:
     columns = [read_numbers(x[:, p], source, faults, name) for p, name in zip(places, source.features, strict=True)]
     values = np.stack(columns, axis=1) if columns else np.empty((len(x), 0))
     faults.raise_if_any()
-    rows = np.arange(1, len(x) + 1)
+    rows, records, group = np.arange(1, len(x) + 1), None, None
+    if source.with_records:
+        digests = RecordDigests(file)
+        extra = [] if y is None or y.dtype.kind not in "biufU" else [(file.y_key, y)]
+        extra += [] if groups is None or source.group is None else [(source.group, groups)]
+        digests.add([*names, *(name for name, _ in extra)], [*x.T, *(column for _, column in extra)], len(x))
+        records = digests.words
+    if source.group is not None:
+        found = x[:, locate_own(source, names, source.group, "group", "group")] if groups is None else groups
+        group = numbered_groups(source, found, len(x))
     if y is None:
-        return RawTable(values, None, None, (), rows, "row")
+        return RawTable(values, None, None, (), rows, "row", records, group)
     if source.has_labels:
-        return RawTable(values, None, *_labels(source, y), rows, "row")
+        return RawTable(values, None, *_labels(source, y), rows, "row", records, group)
     if y.dtype.kind not in "biuf":
         source.refuse(f"array {file.y_key!r} has type {y.dtype} where numbers are needed; store numbers")
     assert source.target is not None  # noqa: S101  # y is read for it
     targets = read_numbers(y, source, faults, source.target)
     faults.raise_if_any()
-    return RawTable(values, targets, None, (), rows, "row")
+    return RawTable(values, targets, None, (), rows, "row", records, group)
+
+
+def numbered_groups(source: Source, groups: Any, num_rows: int) -> Integers:
+    """Number the groups of rows by an array that names them, (n,).
+
+    Raises:
+        DataError: It is none of names, or of other rows.
+    """
+    if groups.shape != (num_rows,) or groups.dtype.kind not in "biufU":
+        source.refuse(
+            f"array {source.group!r}, the group, has shape {groups.shape} and type {groups.dtype}; store numbers or "
+            f"text of shape ({num_rows},)",
+            public="its groups are no numbers or text, one for each row",
+        )
+    rows = np.arange(1, num_rows + 1)
+    return group_words(source, groups.tolist(), rows - 1, rows, "row")
 
 
 def require_room(source: Source, archive: Any, names: Iterable[str]) -> None:

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
+from kernfed.rng import Words
+from kernfed.tables.arrow import distinct, is_text, plain
 from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_number, read_value
-from kernfed.tables.columns import locate_columns
-from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.columns import locate_columns, locate_own
+from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
+from kernfed.tables.records import RecordDigests, group_words, may_count
 
 
 def read_parquet(source: Source) -> RawTable:
@@ -26,8 +29,12 @@ def read_parquet(source: Source) -> RawTable:
         with open_parquet(source.file.path) as file:
             names = file.schema_arrow.names
             present = [names[i] for i in locate_columns(source, names, source.columns)]
-            require_room(source, file, present)
-            table = file.read(columns=present)
+            if source.group is not None:
+                locate_own(source, names, source.group, "group", "group")
+            used = [*present, *(() if source.group in (None, *present) else (source.group,))]
+            require_room(source, file, used)
+            table = file.read(columns=used)
+            records = _records(source, file) if source.with_records else None
     except OSError as err:
         if err.errno is not None:
             raise
@@ -52,13 +59,48 @@ def read_parquet(source: Source) -> RawTable:
             problem = f"type {target.type} cannot name classes; store text, integers or booleans"
             faults.add(source.target, 1, problem, n)
     faults.raise_if_any()
-    return RawTable(x, y, codes, labels, np.arange(1, n + 1), "row")
+    rows = np.arange(1, n + 1)
+    group = None if source.group is None else _groups(source, table[source.group], rows)
+    return RawTable(x, y, codes, labels, rows, "row", records, group)
+
+
+def _records(source: Source, file: pq.ParquetFile) -> Words:
+    digests = RecordDigests(source.file)
+    names = [field.name for field in file.schema_arrow if may_count(plain(field.type))]
+    meta = file.metadata
+    source.require_room(max((meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)), default=0))
+    for batch in file.iter_batches(columns=names):
+        digests.add(batch.schema.names, batch.columns, batch.num_rows)
+    return digests.words
+
+
+def _groups(source: Source, column: Any, rows: Integers) -> Integers:
+    if is_text(plain(column.type)):
+        return group_words(source, *distinct(column), rows, "row")
+    return group_words(source, column.to_pylist(), rows - 1, rows, "row")
+
+
+def read_parquet_with_text(source: Source) -> tuple[TextTable, RawTable]:
+    """Read every column as text, and those that the job uses as `read_parquet` does.
+
+    Raises:
+        DataError: Names file, column and remedy.
+    """
+    table = read_parquet(source)
+    with open_parquet(source.file.path) as file:
+        names = file.schema_arrow.names
+        if twice := sorted(name for name in names if names.count(name) > 1):
+            source.refuse(f"column {twice[0]!r} stands {names.count(twice[0])} times; rename or remove all but one")
+        require_room(source, file, names)
+        columns = [text_cells(source, column) for column in file.read().columns]
+    rows = [["" if cell is None else str(cell) for cell in row] for row in zip(*columns, strict=True)]
+    return TextTable(tuple(names), rows), table
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a file so that text is read once for all rows that hold the same: a kilobyte may repeat a megabyte."""
     with pq.ParquetFile(path) as file:
-        text = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        text = [field.name for field in file.schema_arrow if is_text(field.type)]
     return pq.ParquetFile(path, read_dictionary=text)
 
 
@@ -71,7 +113,7 @@ def require_room(source: Source, file: pq.ParquetFile, names: Sequence[str]) -> 
     meta, kinds = file.metadata, file.schema_arrow
     # Not by the columns' own statements: pyarrow ends the process where one of these is damaged.
     pages = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-    has_text = any(_is_text(_plain(kinds.field(i).type)) for i, name in enumerate(kinds.names) if name in names)
+    has_text = any(is_text(plain(kinds.field(i).type)) for i, name in enumerate(kinds.names) if name in names)
     source.require_room(3 * 8 * meta.num_rows * len(names) + (2 * pages if has_text else 0))
 
 
@@ -81,35 +123,19 @@ def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
     Raises:
         DataError: Written out, they do not fit into memory.
     """
-    if not _is_text(_plain(column.type)):
+    if not is_text(plain(column.type)):
         return list(column.to_pylist())
-    values, codes = _distinct(column)
+    values, codes = distinct(column)
     lengths = np.array([*(len(value or "") for value in values), 0], dtype=np.int64)
     source.require_room(3 * int(lengths[codes].sum()))
     cells = [*values, None]
     return [cells[code] for code in codes.tolist()]
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Integers]:
-    """The different cells of a column of text, and for each row which one it holds, (n,); -1: null."""
-    if not column.num_chunks:
-        return [], np.empty(0, dtype=np.int64)
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_string())
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = pa.concat_arrays(column.unify_dictionaries().chunks)
-    return encoded.dictionary.to_pylist(), encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-
-
 def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
-    kind = _plain(column.type)
-    if _is_text(kind):
+    kind = plain(column.type)
+    if is_text(kind):
         return _numbers_of_text(source, faults, name, column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(kind)
@@ -130,7 +156,7 @@ def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
 
 def _numbers_of_text(source: Source, faults: Faults, name: str, column: pa.ChunkedArray) -> Any:
     """Each different text is read once; those that are no numbers are noted with the rows that hold them."""
-    values, codes = _distinct(column)
+    values, codes = distinct(column)
     read = [*(read_value(text, source.file) for text in values), np.nan]
     faulty = np.array([isinstance(value, Misread) for value in read])
     rows = np.flatnonzero(faulty[codes])
@@ -143,15 +169,11 @@ def _one_by_one(source: Source, faults: Faults, name: str, column: Any) -> Any:
     return np.array([read_number(c, source, faults, name, row) for row, c in enumerate(column.to_pylist(), start=1)])
 
 
-def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _labels(column: Any, missing: Sequence[str]) -> tuple[Integers, tuple[str, ...]] | None:
     """Codes and names of a column of classes; None where its type cannot name classes."""
-    kind = _plain(column.type)
-    if _is_text(kind):
-        values, codes = _distinct(column)
+    kind = plain(column.type)
+    if is_text(kind):
+        values, codes = distinct(column)
         return merge_labels(values, codes, missing)
     if pa.types.is_dictionary(column.type):
         column = column.cast(kind)

@@ -16,6 +16,7 @@ from kernfed.arrays import GREATEST, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.memory import available_bytes
+from kernfed.rng import Words
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -45,6 +46,10 @@ class Source:
     """Whether the target is a class and not a number."""
     setting: Callable[[str], str | None] = _no_setting
     """What the reader of a message calls a setting of the file; None where it cannot be set."""
+    group: str | None = None
+    """Column of the file that names each row's group; None: rows have none."""
+    with_records: bool = False
+    """Whether whole records are digested, with the columns that are not wanted."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -115,6 +120,10 @@ class RawTable:
     """Position of each row in the file, (n,), from 1: lines for CSV."""
     row_word: str
     """`line` or `row`."""
+    records: Words | None = None
+    """Of the whole record behind each row, (n,), as of `RecordDigests`; None: they were not asked for."""
+    group: Integers | None = None
+    """Number of each row's group, (n,), as of `group_words`; None: rows have none."""
 
     @property
     def absent_targets(self) -> Flags:
@@ -124,9 +133,25 @@ class RawTable:
         return np.zeros(len(self.x), dtype=np.bool_) if self.codes is None else self.codes < 0
 
     @property
+    def useless(self) -> Flags:
+        """Rows that lack a value of a feature, or have one that is infinite or too large, (n,)."""
+        beyond = np.isnan(self.x) | (np.abs(self.x) > GREATEST)
+        found: Flags = np.logical_or.reduce(beyond, axis=1)
+        return found
+
+    @property
     def absent(self) -> Flags:
         """Rows that lack a value, (n,)."""
         return np.isnan(self.x).any(axis=1) | self.absent_targets
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """All columns of a file as they were written, so that codes such as 007 go out as they came in."""
+
+    names: tuple[str, ...]
+    rows: list[list[str]]
+    """A cell for each name."""
 
 
 @dataclass(slots=True)
@@ -175,11 +200,18 @@ class Faults:
         """
         if not self._found:
             return
-        lines, public = [], []
-        for (column, problem), (row, count) in sorted(self._found.items(), key=lambda item: item[1]):
+        public = [self.source.for_others(f"column {column!r}: {problem}") for (column, problem), _ in self._sorted()]
+        raise DataError("\n".join(self.lines()), public="\n".join(public[:MAX_LISTED]))
+
+    def lines(self) -> list[str]:
+        """What was found, a line per column and problem, in the order of rows."""
+        lines = []
+        for (column, problem), (row, count) in self._sorted():
             more = f" (the first of {count:,} {self.row_word}s)" if count > 1 else ""
             lines.append(f"{self.source.where}: {self.source.shown(column)}, {self.row_word} {row}{more}: {problem}")
-            public.append(self.source.for_others(f"column {column!r}: {problem}"))
         if len(lines) > MAX_LISTED:
             lines[MAX_LISTED:] = [f"{self.source.where}: and {len(lines) - MAX_LISTED} more faults"]
-        raise DataError("\n".join(lines), public="\n".join(public[:MAX_LISTED]))
+        return lines
+
+    def _sorted(self) -> list[tuple[tuple[str, str], list[int]]]:
+        return sorted(self._found.items(), key=lambda item: item[1])

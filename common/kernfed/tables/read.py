@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kernfed.jobs.client_file import FORMATS
-from kernfed.tables.csv import TextTable, read_csv, read_csv_with_text
+from kernfed.tables.csv import read_csv, read_csv_with_text
 from kernfed.tables.npz import read_npz
-from kernfed.tables.parquet import read_parquet
-from kernfed.tables.raw_table import Faults, RawTable, Source
+from kernfed.tables.parquet import read_parquet, read_parquet_with_text
+from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
 
 _READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
@@ -37,13 +37,13 @@ def read(source: Source, *, may_be_empty: bool = False) -> RawTable:
 
 
 def read_with_text(source: Source) -> tuple[TextTable, RawTable]:
-    """Read a CSV file as its text, and the columns that are wanted as numbers; gaps and infinities are left in.
+    """Read a CSV or Parquet file as text, and the columns that are wanted as numbers; gaps and infinities are left in.
 
     Raises:
         DataError: As of `read`.
     """
     with _readable(source):
-        text, table = read_csv_with_text(source)
+        text, table = (read_parquet_with_text if source.file.format == "parquet" else read_csv_with_text)(source)
     return text, _with_rows(source, table)
 
 
@@ -53,11 +53,16 @@ def refuse_gaps(source: Source, table: RawTable, remedy: str) -> RawTable:
     Raises:
         DataError: Names file, columns, rows and the remedy for gaps.
     """
+    gaps(source, table, remedy).raise_if_any()
+    return table
+
+
+def gaps(source: Source, table: RawTable, remedy: str) -> Faults:
+    """The gaps and infinite values of a table, each with what to do, or what became of its row."""
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
     faults.add_gaps(table, remedy)
-    faults.raise_if_any()
-    return table
+    return faults
 
 
 @contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, draw_frequencies
+from kernfed.maths.few_rows import FewProducts
 from kernfed.maths.landmarks import landmark_kernel, landmark_root
 from kernfed.tensors.kernels import gram
 
@@ -33,6 +35,7 @@ class FeatureMap:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
         frequencies: Frequencies | None = None,
+        few: FewProducts | None = None,
     ) -> None:
         """Place a map's frequencies on a device.
 
@@ -41,6 +44,7 @@ class FeatureMap:
             device: Where features are computed.
             dtype: Of inputs and features.
             frequencies: As `kernfed.features.spec.draw_frequencies` gives them for `spec`; drawn where not given.
+            few: Products of a polynomial that are taken as 0, of columns by their lengthscales; unset: none.
 
         Raises:
             ConfigError: The specification contradicts itself.
@@ -50,6 +54,7 @@ class FeatureMap:
         self.num_features = spec.num_features
         self._omega = torch.as_tensor(drawn.omega, dtype=dtype, device=device)
         self._phase = torch.as_tensor(drawn.phase, dtype=dtype, device=device)
+        self._few = few
         self._root: Tensor | None = None
         if spec.form is FeatureForm.NYSTROEM and spec.num_frequencies:
             root = landmark_root(spec, drawn.omega).matrix
@@ -79,7 +84,7 @@ class FeatureMap:
         if self.spec.kernel is Kernel.LINEAR:
             return torch.div(x, self._lengthscales, out=out)
         if self.spec.kernel is Kernel.POLYNOMIAL2:
-            return polynomial_features(x / self._lengthscales, out)
+            return polynomial_features(x / self._lengthscales, out, self._few)
         if self._root is not None:  # in float64: the root may be 1e5, and raises the rounding of the kernel by as much
             kernel = gram(landmark_kernel(self.spec), x.double(), self._omega.double())
             out.copy_(kernel @ self._root)
@@ -143,12 +148,13 @@ def _cached_rows(num: int) -> int:
     return max(16, _BLOCK // num)
 
 
-def polynomial_features(x: Tensor, out: Tensor | None = None) -> Tensor:
+def polynomial_features(x: Tensor, out: Tensor | None = None, few: FewProducts | None = None) -> Tensor:
     """Map points so that inner products are exactly (x·x' + 1)².
 
     Args:
         x: Points, shape (n, d).
         out: Where to write, shape (n, (d+1)(d+2)/2).
+        few: Products x_i x_j of which (x_i - a)(x_j - b) is taken as 0: a x_j + b x_i - a b stands for them.
 
     Returns:
         With u = (1, x): the products u_i u_j, i <= j, in row order, those with i < j times sqrt 2. So the first
@@ -162,6 +168,10 @@ def polynomial_features(x: Tensor, out: Tensor | None = None) -> Tensor:
     for i in range(d + 1):
         part = out[:, start : start + d + 1 - i]
         torch.mul(u[:, i:], u[:, i : i + 1], out=part)
+        if few is not None and i:
+            for j in map(int, np.flatnonzero(few.few[i - 1])):
+                a, b = float(few.a[i - 1, j]), float(few.b[i - 1, j])
+                part[:, j - i + 1] = a * x[:, j] + b * x[:, i - 1] - a * b
         part[:, 1:] *= math.sqrt(2.0)
         start += d + 1 - i
     return out

@@ -6,6 +6,7 @@ M features, C outputs. Everything keeps the type and device of Z; statistics bel
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import torch
@@ -81,6 +82,14 @@ class LocalRidge:
         self._gram: ShiftedGram | None = None
         self._moment: Tensor | None = None
         self._whole: Tensor | None = None
+
+    def at(self, ridge: float) -> LocalRidge:
+        """The problem of the same rows with another ridge, above 0; sums over rows are shared, and made once."""
+        self.moment()
+        self._gram_matrix()
+        other = copy.copy(self)
+        other.ridge = ridge
+        return other
 
     def moment(self) -> Tensor:
         """Compute c = Z'Y/n, shape (M, C)."""

@@ -48,6 +48,9 @@ class FeatureRows(Protocol):
     def take(self, index: Tensor) -> Tensor:
         """Some rows, shape (len(index), M)."""
 
+    def some(self, index: Tensor) -> FeatureRows:
+        """Some rows, by their places, (k,), to be read in the same ways."""
+
     def minus(self, mean: Tensor) -> FeatureRows:
         """The same rows with a mean, shape (M,), subtracted."""
 
@@ -88,6 +91,10 @@ class KeptRows:
     def take(self, index: Tensor) -> Tensor:
         """See `FeatureRows`."""
         return self._z[index]
+
+    def some(self, index: Tensor) -> KeptRows:
+        """See `FeatureRows`."""
+        return KeptRows(self._z[index])
 
     def minus(self, mean: Tensor) -> KeptRows:
         """See `FeatureRows`."""
@@ -169,6 +176,11 @@ class MappedRows:
         """See `FeatureRows`."""
         self._keep_few()
         return self._features(index) if self._kept is None else self._kept[index]
+
+    def some(self, index: Tensor) -> MappedRows:
+        """See `FeatureRows`."""
+        scale = None if self._scale is None else self._scale[index]
+        return MappedRows(self._x[index], self._map, mean=self._mean, scale=scale, limit=self._limit)
 
     def minus(self, mean: Tensor) -> MappedRows:
         """See `FeatureRows`."""

@@ -91,6 +91,8 @@ class DataSchema(google.protobuf.message.Message):
     RANGES_FIELD_NUMBER: builtins.int
     COPIES_TOGETHER_FIELD_NUMBER: builtins.int
     BY_CONTENT_FIELD_NUMBER: builtins.int
+    ON_STREAM_FIELD_NUMBER: builtins.int
+    BY_RECORD_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -111,6 +113,12 @@ class DataSchema(google.protobuf.message.Message):
     """Whether copies of a row are held out, or trained on, all together."""
     by_content: builtins.bool
     """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
+    on_stream: builtins.bool
+    """Whether the method learns from the partition `stream` where a client has one: other rows than these."""
+    by_record: builtins.bool
+    """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and for
+    batches and folds.
+    """
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Columns to predict from, in the order of the columns of x. P of them. At most 65,536 items."""
@@ -138,8 +146,10 @@ class DataSchema(google.protobuf.message.Message):
         ranges: collections.abc.Iterable[Global___ColumnRange] | None = ...,
         copies_together: builtins.bool = ...,
         by_content: builtins.bool = ...,
+        on_stream: builtins.bool = ...,
+        by_record: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -166,6 +176,7 @@ class DataDescription(google.protobuf.message.Message):
     OUTSIDE_ROWS_FIELD_NUMBER: builtins.int
     FEW_TEST_ROWS_FIELD_NUMBER: builtins.int
     RARE_CLASSES_LEFT_OUT_FIELD_NUMBER: builtins.int
+    SPARSE_COLUMNS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -222,6 +233,12 @@ class DataDescription(google.protobuf.message.Message):
     def outside_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The same per range, R of them; a row may be outside of several. From 0 to 2^53. At most 65,536 items."""
 
+    @property
+    def sparse_columns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Columns, the target among them, in which fewer rows stood out than the client's policy lets a number stand for;
+        these rows are taken as the others. At most 65,536 items.
+        """
+
     def __init__(
         self,
         *,
@@ -242,9 +259,10 @@ class DataDescription(google.protobuf.message.Message):
         outside_rows: collections.abc.Iterable[builtins.int] | None = ...,
         few_test_rows: builtins.bool = ...,
         rare_classes_left_out: builtins.bool = ...,
+        sparse_columns: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sparse_columns", b"sparse_columns", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 
@@ -356,17 +374,23 @@ class FeaturesMapped(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     FINGERPRINT_FIELD_NUMBER: builtins.int
+    SPARSE_PRODUCTS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     fingerprint: builtins.str
     """Of the frequencies that the client drew; see `kernfed.features.spec.fingerprint`. At most 256 characters."""
+    sparse_products: builtins.int
+    """Products of two columns that are not 0 in fewer rows than the client's policy lets a number stand for; they are
+    taken to be 0 there. From 0 to 4,294,967,296.
+    """
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         fingerprint: builtins.str = ...,
+        sparse_products: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "num_rows", b"num_rows", "sparse_products", b"sparse_products"]) -> None: ...
 
 Global___FeaturesMapped: typing_extensions.TypeAlias = FeaturesMapped
 

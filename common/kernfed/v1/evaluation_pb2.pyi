@@ -111,6 +111,7 @@ class EvaluateRequest(google.protobuf.message.Message):
     INCLUDE_GLOBAL_FIELD_NUMBER: builtins.int
     ALONE_FIELD_NUMBER: builtins.int
     LOCAL_SHARED_FIELD_NUMBER: builtins.int
+    CHOOSE_RIDGE_FIELD_NUMBER: builtins.int
     local_ridge: builtins.float
     """Ridge of the local model to measure beside it; 0: do not measure a local model. At least 0."""
     include_global: builtins.bool
@@ -121,6 +122,8 @@ class EvaluateRequest(google.protobuf.message.Message):
     """
     local_shared: builtins.bool
     """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""
+    choose_ridge: builtins.bool
+    """Whether the client chooses the ridge of its own models by rows that it keeps apart, from `local_ridge` on."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M, C)."""
@@ -133,8 +136,9 @@ class EvaluateRequest(google.protobuf.message.Message):
         include_global: builtins.bool = ...,
         alone: builtins.bool = ...,
         local_shared: builtins.bool = ...,
+        choose_ridge: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alone", b"alone", "include_global", b"include_global", "local_ridge", b"local_ridge", "local_shared", b"local_shared", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "choose_ridge", b"choose_ridge", "include_global", b"include_global", "local_ridge", b"local_ridge", "local_shared", b"local_shared", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateRequest: typing_extensions.TypeAlias = EvaluateRequest

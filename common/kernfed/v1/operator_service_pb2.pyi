@@ -79,6 +79,7 @@ class Job(google.protobuf.message.Message):
     WAITING_FOR_FIELD_NUMBER: builtins.int
     JOB_TOML_FIELD_NUMBER: builtins.int
     SUBMISSION_SHA256_FIELD_NUMBER: builtins.int
+    SETTINGS_JSON_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Chosen by the coordinator: the file's name and a few letters."""
     name: builtins.str
@@ -103,6 +104,10 @@ class Job(google.protobuf.message.Message):
     """The job file, as submitted; empty in lists of jobs."""
     submission_sha256: builtins.str
     """SHA-256 of `Submission.statement`, 64 hexadecimal digits; empty where the job is not signed."""
+    settings_json: builtins.str
+    """The job file with all defaults, by the release and the rules that the job began with: a JSON object; empty in lists of
+    jobs.
+    """
     @property
     def submitted_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -138,9 +143,10 @@ class Job(google.protobuf.message.Message):
         waiting_for: builtins.str = ...,
         job_toml: builtins.str = ...,
         submission_sha256: builtins.str = ...,
+        settings_json: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["finished_at", b"finished_at", "started_at", b"started_at", "submitted_at", b"submitted_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients", "error_message", b"error_message", "error_reason", b"error_reason", "finished_at", b"finished_at", "job_id", b"job_id", "job_toml", b"job_toml", "method", b"method", "name", b"name", "num_rounds", b"num_rounds", "round", b"round", "started_at", b"started_at", "state", b"state", "submission_sha256", b"submission_sha256", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "waiting_for", b"waiting_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "error_message", b"error_message", "error_reason", b"error_reason", "finished_at", b"finished_at", "job_id", b"job_id", "job_toml", b"job_toml", "method", b"method", "name", b"name", "num_rounds", b"num_rounds", "round", b"round", "settings_json", b"settings_json", "started_at", b"started_at", "state", b"state", "submission_sha256", b"submission_sha256", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "waiting_for", b"waiting_for"]) -> None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 

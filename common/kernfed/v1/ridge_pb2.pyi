@@ -150,20 +150,24 @@ class NewtonStartRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     NUM_FEATURES_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    FOLD_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     num_features: builtins.int
     """Features M. From 1 to 10,000,000. Binds M."""
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
+    fold: builtins.int
+    """Left out of F_j. From 0 to 5."""
     def __init__(
         self,
         *,
         ridge: builtins.float = ...,
         num_features: builtins.int = ...,
         num_outputs: builtins.int = ...,
+        fold: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["num_features", b"num_features", "num_outputs", b"num_outputs", "ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fold", b"fold", "num_features", b"num_features", "num_outputs", b"num_outputs", "ridge", b"ridge"]) -> None: ...
 
 Global___NewtonStartRequest: typing_extensions.TypeAlias = NewtonStartRequest
 
@@ -200,8 +204,11 @@ class GradientRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
+    FOLD_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
+    fold: builtins.int
+    """Left out of F_j. From 0 to 5."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weights W at which to compute, of all clients. Shape (M, C)."""
@@ -211,9 +218,10 @@ class GradientRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        fold: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fold", b"fold", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___GradientRequest: typing_extensions.TypeAlias = GradientRequest
 
@@ -250,8 +258,11 @@ class NewtonStepRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
+    FOLD_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
+    fold: builtins.int
+    """Left out of F_j. From 0 to 5."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Gradient G of the global objective. Shape (M, C)."""
@@ -261,9 +272,10 @@ class NewtonStepRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        fold: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["gradient", b"gradient", "ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fold", b"fold", "gradient", b"gradient", "ridge", b"ridge"]) -> None: ...
 
 Global___NewtonStepRequest: typing_extensions.TypeAlias = NewtonStepRequest
 
@@ -300,8 +312,11 @@ class HessianProductRequest(google.protobuf.message.Message):
 
     RIDGE_FIELD_NUMBER: builtins.int
     DIRECTION_FIELD_NUMBER: builtins.int
+    FOLD_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
+    fold: builtins.int
+    """Left out of F_j. From 0 to 5."""
     @property
     def direction(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Direction Z. Shape (M, C)."""
@@ -311,9 +326,10 @@ class HessianProductRequest(google.protobuf.message.Message):
         *,
         ridge: builtins.float = ...,
         direction: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        fold: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["direction", b"direction"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["direction", b"direction", "ridge", b"ridge"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["direction", b"direction", "fold", b"fold", "ridge", b"ridge"]) -> None: ...
 
 Global___HessianProductRequest: typing_extensions.TypeAlias = HessianProductRequest
 
@@ -426,3 +442,54 @@ class ProximalSolveRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["proximal", b"proximal", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___ProximalSolveRequest: typing_extensions.TypeAlias = ProximalSolveRequest
+
+@typing.final
+class HeldOutLoss(google.protobuf.message.Message):
+    """What weights are worth on a fold that was left out."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_APART_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_apart: builtins.int
+    """Rows of the fold; 0 where they are fewer than `policy.min_rows`, and left out nowhere. From 0 to 2^53."""
+    loss: builtins.float
+    """Mean of |y - W'z|² over them; 0 without any. At least 0."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_apart: builtins.int = ...,
+        loss: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "num_apart", b"num_apart", "num_rows", b"num_rows"]) -> None: ...
+
+Global___HeldOutLoss: typing_extensions.TypeAlias = HeldOutLoss
+
+@typing.final
+class HeldOutLossRequest(google.protobuf.message.Message):
+    """The loss of W on the rows of a fold that was left out when W was found: by it a ridge is chosen."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FOLD_FIELD_NUMBER: builtins.int
+    WEIGHTS_FIELD_NUMBER: builtins.int
+    fold: builtins.int
+    """The fold. From 1 to 5."""
+    @property
+    def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Weights W. Shape (M, C)."""
+
+    def __init__(
+        self,
+        *,
+        fold: builtins.int = ...,
+        weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["fold", b"fold", "weights", b"weights"]) -> None: ...
+
+Global___HeldOutLossRequest: typing_extensions.TypeAlias = HeldOutLossRequest

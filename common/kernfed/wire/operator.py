@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -42,6 +43,7 @@ def job_to_proto(job: JobInfo) -> pb.Job:
         waiting_for=job.waiting_for,
         job_toml=job.job_toml,
         submission_sha256=job.submission_sha256,
+        settings_json=json.dumps(job.settings, ensure_ascii=False) if job.settings else "",
     )
 
 
@@ -49,7 +51,7 @@ def job_from_proto(msg: pb.Job) -> JobInfo:
     """Decode a job.
 
     Raises:
-        WireError: Its state is none that this release knows, or it has no time of submission.
+        WireError: Its state is none that this release knows, it has no time of submission, or its settings are no JSON.
     """
     state = _STATE_NAMES.get(msg.state)
     submitted_at = _datetime(msg, "submitted_at")
@@ -72,7 +74,18 @@ def job_from_proto(msg: pb.Job) -> JobInfo:
         waiting_for=msg.waiting_for,
         job_toml=msg.job_toml,
         submission_sha256=msg.submission_sha256,
+        settings=_settings(msg),
     )
+
+
+def _settings(msg: pb.Job) -> dict[str, Any]:
+    try:
+        found = json.loads(msg.settings_json) if msg.settings_json else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise WireError(f"job {msg.job_id[:128]!r}: its settings are not a JSON object")
+    return found
 
 
 def event_to_proto(numbered: NumberedEvent) -> pb.Event:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from kernfed.jobs.info import ClientInfo, JobInfo
-from kernfed.pki.submission import sha256_of
+from kernfed.pki.submission import KEPT_BYTES, KEPT_JOBS, sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.outgoing import Outgoing
@@ -74,8 +75,8 @@ class Session:
     """Tasks that the client was receiving or computing at its last heartbeat."""
     device_reports: int = 0
     """Times that the client said what it computes on."""
-    told: set[str] = field(default_factory=set)
-    """Jobs of which the client has what their operators signed."""
+    told: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    """Jobs of which the client has what their operators signed, the last used at the end, each with its bytes."""
 
     @property
     def name(self) -> str:
@@ -92,14 +93,20 @@ class Session:
         self.outgoing.put(frame.SerializeToString())
 
     def tell_submission(self, submission: ToldSubmission) -> None:
-        """Pass on what a job's operator signed, once in a session."""
+        """Pass on what a job's operator signed, ahead of a task, unless the client still has it.
+
+        It keeps those that tasks used last, so what it may have let go is told again.
+        """
         if submission.job_id not in self.told:
-            self.told.add(submission.job_id)
             self.outgoing.put(submission.frame)
+        self.told[submission.job_id] = len(submission.frame)
+        self.told.move_to_end(submission.job_id)
+        while len(self.told) > KEPT_JOBS or sum(self.told.values()) > KEPT_BYTES:
+            self.told.popitem(last=False)
 
     def end_job(self, job_id: str, why: str) -> None:
         """A job is over: the client drops its state."""
-        self.told.discard(job_id)
+        self.told.pop(job_id, None)
         self.send(pb.ConnectResponse(cancel=task_pb2.Cancel(job_id=job_id, why=why[:500])))
 
     def end(self, reason: str, message: str) -> None:

@@ -18,6 +18,7 @@ def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
     return {
         "method": method.model_dump(mode="json"),
         "seed": setup.schema.seed,
+        "missing": setup.schema.missing.value,
         "clients": sorted(setup.agreed.num_rows),
         "kernfed": kernfed.__version__,
     }

@@ -58,6 +58,8 @@ def check_description(schema: DataSchema, description: DataDescription) -> None:
     if description.backbone and not schema.backbone:
         raise InvalidReplyError("states a backbone, where the job names none")
     check_moments(description)
+    if not set(description.sparse_columns) <= {*schema.features, schema.target}:
+        raise InvalidReplyError("states columns with few rows that differ, which the job does not use")
     outside, ranges = description.outside_rows, schema.ranges
     if len(outside) != len(ranges):
         raise InvalidReplyError(

@@ -77,6 +77,7 @@ def local_requests(
             include_global=weights is not None,
             alone=True,
             local_shared=setup.local_shared,
+            choose_ridge=setup.choose_ridge,
         )
         for client in clients
     }

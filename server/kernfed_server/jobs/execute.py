@@ -14,6 +14,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.former import former_of
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Begins, Needs
+from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.wording import listed
 from kernfed_server.jobs.agreement import Earlier
@@ -21,11 +22,11 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured_once
 from kernfed_server.jobs.preparation import Setup, prepare, setup_of
-from kernfed_server.jobs.rules import resolve
+from kernfed_server.jobs.rules import as_begun, resolve
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.taking import recall
 from kernfed_server.jobs.verdict import end_of
-from kernfed_server.methods.base import Workflow
+from kernfed_server.methods.base import Workflow, spread_of_models
 from kernfed_server.methods.registry import WORKFLOWS
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
@@ -55,7 +56,7 @@ async def execute(
         KernfedError: The job cannot do what it asks for; the message tells what to do.
     """
     workflow = WORKFLOWS[job.method.name]
-    cohort.let_differ(workflow.spread(job.method))
+    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     cohort.cap(job.cohort.max_share)
     if "cohort.min_rows_fraction" not in job.unused_keys():
         cohort.count_rows(job.cohort.min_rows_fraction)
@@ -71,9 +72,10 @@ async def execute(
     elif former is not None:
         run.begin_with(former)
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
+    job = as_begun(job, run)
     setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = resolve(job, setup, run)
-    cohort.let_differ(workflow.spread(job.method))
+    job, setup = await resolve(job, setup, cohort, run, workflow.search)
+    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)
@@ -109,6 +111,8 @@ async def execute(
 async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, cohort: Cohort, run: Run) -> Setup:
     """What the clients agreed on before round 1, once in the life of the job."""
     adapted, state = workflow.adapt(job, run.resumed), run.resumed
+    if state is not None and adapted != (now := workflow.adapt(job, None)):
+        run.publish(BegunFinding.of("data", now.plan()["data"], adapted.plan()["data"]))
     mapped = method_of(job.method).needs(job.method) is Needs.FEATURES
     copies = workflow.feature_copies(job.method)
     agreement = run.agreed.agreement

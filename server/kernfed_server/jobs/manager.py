@@ -196,6 +196,7 @@ class RunManager:
             num_rounds=method_of(file.method).rounds(file.method),
             clients=tuple(sorted(file.cohort.clients or ())),
             job_toml=job_toml,
+            settings=file.plan(),
             submission_sha256="" if submission is None else sha256.hex(),
         )
         info, is_new = await self._store.submit(new, request_id, submission)
@@ -212,10 +213,9 @@ class RunManager:
 
     async def sign(self, job_id: str, submission: task_pb2.Submission, operator: str) -> JobInfo:
         """See `kernfed_server.jobs.signing.sign_late`; a job that is over raises JobError too."""
-        info = await self.get(job_id)
-        active = self._active.get(info.job_id)
+        active = self._active.get((await self.get(job_id)).job_id)
         if active is None or active.finishing:
-            raise JobError(f"job {info.job_id} is over; submit it again with `kernfed job submit`, which signs it")
+            raise JobError(f"job {job_id} is over; submit it again with `kernfed job submit`, which signs it")
         return await sign_late(active, submission, operator, self._store, self._sessions)
 
     async def cancel(self, job_id: str, operator: str) -> JobInfo:
@@ -271,7 +271,7 @@ class RunManager:
             raise ConfigError(f"page token {page_token[:40]!r} is not one that the coordinator gave")
         page = await self._store.list_jobs(min(page_size or 100, 1000), before=int(page_token) if page_token else None)
         live = {job_id: active.info for job_id, active in self._active.items()}
-        jobs = tuple(replace(live.get(info.job_id, info), job_toml="") for info in page.jobs)
+        jobs = tuple(replace(live.get(info.job_id, info), job_toml="", settings={}) for info in page.jobs)
         return replace(page, jobs=jobs)
 
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[Batch, None]:
@@ -325,10 +325,10 @@ class RunManager:
         except ConfigError as err:  # another release wrote it
             log.error("job cannot go on", job_id=info.job_id, error=str(err))
             history.note(JobEvent(EventKind.STATE, info.round_num, message=str(err)))
-            now = datetime.now(UTC)
-            failed = replace(info, state=JobState.FAILED, finished_at=now, error_reason=err.reason)
+            failed = replace(info, state=JobState.FAILED, finished_at=datetime.now(UTC), error_reason=err.reason)
             await self._store.update_job(replace(failed, error_message=str(err)))
             return
+        info = info if info.settings else replace(info, settings=file.plan())  # a release before kept none
         active = self._active[info.job_id] = ActiveJob(info, file, history)
         if info.state is JobState.RUNNING:
             active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="the coordinator was restarted"))

@@ -40,7 +40,7 @@ from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, u
 from kernfed_server.jobs.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import agree_scales, check_embedding, pooled_mean
+from kernfed_server.jobs.scales import APART_WORDS, agree_scales, check_embedding, far_targets, pooled_mean
 from kernfed_server.jobs.taking import (
     asked_schema,
     centre_request,
@@ -78,6 +78,8 @@ class Setup:
     """Whether clients also measure a model of their own rows with what all agreed on."""
     own_ridge: Mapping[str, float] = field(default_factory=dict)
     """Ridge of each client's model alone; empty: that of the job."""
+    choose_ridge: bool = False
+    """Whether each client chooses the ridge of its model alone by rows that it keeps apart, from that one on."""
 
     @property
     def num_features(self) -> int:
@@ -98,7 +100,7 @@ def setup_of(job: JobFile, agreement: Agreement, run: Run, earlier: Earlier | No
         run: Its run.
         earlier: The other job whose clients these join, if any.
     """
-    schema, strict = asked_schema(job, run, earlier), job.cohort.preflight == "all"
+    schema, strict = asked_schema(job, earlier), job.cohort.preflight == "all"
     outputs = TASKS[schema.task].num_outputs(agreement.classes)
     setup = Setup(schema=schema, agreed=agreement, num_outputs=outputs, strict=strict)
     if not agreement.fingerprint:
@@ -134,7 +136,7 @@ async def prepare(
         QuorumNotMetError: Fewer clients than the quorum are left.
         DataError: The clients' classes do not fit the task.
     """
-    schema = asked_schema(job, run, earlier)
+    schema = asked_schema(job, earlier)
     data = job.data
     assert data is not None  # noqa: S101  # data_schema refuses a job without
     gate = Gate(cohort, run, strict=job.cohort.preflight == "all")
@@ -158,6 +160,13 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
+    for client, d in described.items():
+        if d.sparse_columns:
+            run.note(
+                f"{client}: fewer rows than policy.min_rows there differ from the others in "
+                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
+                "administrator can allow them with policy.sparse_columns"
+            )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -200,24 +209,42 @@ async def prepare(
     )
     if map_features:
         await _tell_rank(agreement.spec, run)
-        agreement = await _map_features(job, agreement, cohort, gate, taken, feature_copies)
+        agreement = await _map_features(job, agreement, cohort, gate, run, described, taken, feature_copies)
     return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
 
 
 async def _map_features(
-    job: JobFile, agreement: Agreement, cohort: Cohort, gate: Gate, taken: Agreement | None, copies: int
+    job: JobFile,
+    agreement: Agreement,
+    cohort: Cohort,
+    gate: Gate,
+    run: Run,
+    described: Mapping[str, DataDescription],
+    taken: Agreement | None,
+    copies: int,
 ) -> Agreement:
     """Have the clients compute their features, and centre them where the model has an intercept."""
+    assert job.data is not None  # noqa: S101  # the caller prepared them
     own = await asyncio.to_thread(fingerprint, agreement.spec)
     agreement = replace(agreement, fingerprint=own)
     request = map_request(job, agreement, copies)
-    await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    found = await gate.ask(request, check=lambda client, mapped: check_fingerprint(client, mapped.fingerprint, own))
+    if few := [client for client, mapped in found.items() if mapped.sparse_products]:
+        run.note(
+            f"{listed(few)}: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are "
+            "taken as 0, unless policy.sparse_columns allows them"
+        )
     num_features, num_outputs = request.features.num_features, request.num_outputs
     if not job.features.intercept:
         return replace(agreement, feature_mean=np.zeros(num_features), target_mean=np.zeros(num_outputs))
     if taken is None:
         means = MeanEmbeddingRequest(num_features=num_features, num_outputs=num_outputs)
-        embedded = await gate.ask(means, partial(check_embedding, agreement.spec, data_schema(job).task))
+        check = partial(check_embedding, agreement.spec, data_schema(job).task, described)
+        embedded = await gate.ask(means, check)
+        for client, without in far_targets(job.data, described, embedded).items():
+            embedded[client] = without
+            cohort.discount(client, means.step)
+            run.note(f"{client} has no say in the mean of {job.data.target}{APART_WORDS}")
         pooled = cohort.weighted(embedded, {client: e.num_rows for client, e in embedded.items()})
         feature_mean, target_mean = pooled.feature_mean, pooled.target_mean
     else:

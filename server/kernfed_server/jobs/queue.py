@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernfed.federation.events import EventKind, JobEvent, JobState
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import Sessions
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, may_join, plan
 from kernfed_server.jobs.task import ActiveJob
@@ -40,6 +42,7 @@ class JobQueue:
             self.running(),
             jobs_per_client=self._jobs_per_client,
             settled=settled,
+            endless={job_id for job_id, a in self.active.items() if a.holds_clients and is_endless(a.file)},
         )
         found = []
         for job_id, decision in decisions.items():
@@ -87,6 +90,12 @@ def _wait(active: ActiveJob, wait: Wait, now: float) -> None:
     limit = active.file.cohort.wait_s
     if active.waiting_since is not None and now - active.waiting_since > limit:
         active.gave_up = f"{wait.why.removeprefix('waiting: ')}; gave up after {limit:g} s (cohort.wait_s)"
+
+
+def is_endless(job: JobFile) -> bool:
+    """Whether a job runs until somebody cancels it."""
+    method = method_of(job.method)
+    return method.reads_stream and not method.rounds(job.method)
 
 
 def _queued_job(active: ActiveJob, now: float) -> QueuedJob:

@@ -6,34 +6,64 @@ client has fallen out since; and it is in the job's record and among its notes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kernfed.features.ridge_rule import FORMER_RIDGE, ridge_by_rows
 from kernfed.features.spec import FeatureSpec
+from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.shared_settings import BY_ROWS
+from kernfed.methods.finding import BegunFinding
+from kernfed.methods.shared_settings import AUTO
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
 _RIDGE = "ridge"
+_DEALT = ("row-by-row", "copies-together")
+_SPLITS = (_DEALT[:1], _DEALT, _DEALT, (*_DEALT, "by-content"))
+"""Ways to hold rows out by the rules of a run, see `kernfed_server.jobs.run.RULES`; the last one was the default."""
+
+RidgeChoice = Callable[[Setup, float, Cohort, Run], Awaitable[tuple[float, str]]]
+"""(setup, ridge to begin with, cohort, run) -> the ridge, and in words how it was found."""
 
 
-def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
+def as_begun(job: JobFile, run: Run) -> JobFile:
+    """The job by the rules with which its run began: a key that it leaves out had another default then.
+
+    Args:
+        job: As this release reads it.
+        run: Its run, which may go on from an earlier life or another job.
+    """
+    if job.data is None or run.rules >= len(_SPLITS):
+        return job
+    known = _SPLITS[run.rules]
+    split = job.data.split if job.data.split in known else known[-1]
+    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": split})})
+    run.publish(BegunFinding.of("data", job.plan()["data"], begun.plan()["data"]))
+    return begun
+
+
+async def resolve(
+    job: JobFile, setup: Setup, cohort: Cohort, run: Run, search: RidgeChoice | None = None
+) -> tuple[JobFile, Setup]:
     """Put numbers in the place of rules.
 
     Args:
         job: As submitted.
         setup: What its clients agreed on.
+        cohort: Its clients.
         run: Its run.
+        search: How the method chooses a ridge by rows kept apart, where it can.
 
     Returns:
         The job with the numbers, and the agreement with each client's own: `local` is what a client reaches without
         the others, so its ridge follows from its own rows.
     """
     method = job.method
-    if getattr(method, _RIDGE, None) != BY_ROWS or _RIDGE in method.idle_keys():
+    rule = getattr(method, _RIDGE, None)
+    if not isinstance(rule, str) or _RIDGE in method.idle_keys():
         return job, setup
     total = round(sum(run.counted(setup.agreed.num_rows).values()))
     ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge
@@ -41,6 +71,8 @@ def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     why = f"by the rule for {total} training rows and {setup.num_features} features"
     if setup.agreed.ridge is not None:
         why = "by the rule for the rows of the earlier job"
+    if rule == AUTO and search is not None:
+        ridge, why = await run.agreed.once("chosen ridge", functools.partial(search, setup, ridge, cohort, run))
     if run.resumed is not None:
         kept = run.resolved_before()
         if _RIDGE not in kept:
@@ -50,7 +82,7 @@ def resolve(job: JobFile, setup: Setup, run: Run) -> tuple[JobFile, Setup]:
     run.resolve({_RIDGE: ridge})
     run.note(f"ridge {ridge:.6g}: {why}")
     found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
-    return found, replace(setup, own_ridge=own)
+    return found, replace(setup, own_ridge=own, choose_ridge=rule == AUTO)
 
 
 def _by_rows(method: Any, spec: FeatureSpec, num_rows: int) -> float:

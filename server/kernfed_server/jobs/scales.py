@@ -24,6 +24,8 @@ from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 
 _ROUNDING = 1e-6
+_SAME_MEAN = 1e-3
+"""Relative difference up to which two means of the same targets agree."""
 TOO_FAR = 30.0
 """A client stands apart beyond so many deviations of all the others."""
 
@@ -71,16 +73,46 @@ def check_moments(reply: StatedMoments) -> None:
             raise InvalidReplyError(f"states {len(values)} {name} for {len(reply.mean)} columns")
 
 
-def check_embedding(spec: FeatureSpec, task: LearningTask, _client: str, reply: MeanEmbedding) -> None:
+def check_embedding(
+    spec: FeatureSpec, task: LearningTask, described: Mapping[str, DataDescription], client: str, reply: MeanEmbedding
+) -> None:
     """Refuse means that no rows have: random features of a row have norm √2 at most, and classes are shares.
 
     Raises:
-        InvalidReplyError: A mean is larger.
+        InvalidReplyError: A mean is larger, or that of a regression's target is another one than the client described.
     """
     if spec.kernel in RANDOM_KERNELS and float(np.linalg.norm(reply.feature_mean)) > math.sqrt(2) + _ROUNDING:
         raise InvalidReplyError("states a mean of features larger than any row's features are")
     if TASKS[task].has_classes and (reply.target_mean.min() < -_ROUNDING or reply.target_mean.max() > 1 + _ROUNDING):
         raise InvalidReplyError("states a share of a class that is none")
+    stated = described[client]
+    if not TASKS[task].has_classes and stated.target_deviation > 0:  # an earlier release tells none
+        other = float(reply.target_mean[0]) - stated.target_mean
+        if abs(other) > _SAME_MEAN * (abs(stated.target_mean) + stated.target_deviation):
+            raise InvalidReplyError(
+                f"states {reply.target_mean[0]:.6g} as the mean of its targets, and {stated.target_mean:.6g} before"
+            )
+
+
+def far_targets(
+    data: DataSection, described: Mapping[str, DataDescription], embedded: Mapping[str, MeanEmbedding]
+) -> dict[str, MeanEmbedding]:
+    """Clients that stand apart in a regression's target (`stands_apart`), with the mean of the others in its place.
+
+    With `scales = "clipped"`, as for the scales of the columns.
+    """
+    targets = {
+        client: Moments(d.num_rows, np.array([d.target_mean]), np.array([d.target_deviation]), np.zeros(1))
+        for client, d in sorted(described.items())
+        if client in embedded
+    }
+    if data.scales != "clipped" or TASKS[data.task].has_classes or not all(m.deviation > 0 for m in targets.values()):
+        return {}
+    return {
+        client: replace(embedded[client], target_mean=apart.without(targets[client]).mean)
+        for client, apart in stands_apart(targets).items()
+        if apart.columns.any()
+    }
 
 
 def moments_of(reply: StatedMoments) -> Moments:

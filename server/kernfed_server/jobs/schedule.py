@@ -57,6 +57,7 @@ def plan(
     *,
     jobs_per_client: int = 1,
     settled: bool = True,
+    endless: Collection[str] = (),
 ) -> dict[str, Start | Wait]:
     """Decide for every queued job.
 
@@ -67,6 +68,7 @@ def plan(
         jobs_per_client: Jobs that a client works for at a time.
         settled: Whether clients had the time to connect since the coordinator started; until then a job without named
             clients waits, so that a restart does not shrink its cohort.
+        endless: Running jobs that do not end by themselves.
     """
     present = {name: client for name, client in clients.items() if client.connected}
     holders = _holders(running)
@@ -77,7 +79,7 @@ def plan(
             decisions[job.job_id] = cohort
             continue
         busy = {c: holders[c] for c in cohort if len(holders.get(c, ())) >= jobs_per_client}
-        decisions[job.job_id] = Wait(_busy_text(busy), False) if busy else Start(cohort)
+        decisions[job.job_id] = Wait(_busy_text(busy, endless), False) if busy else Start(cohort)
         for client in cohort:
             holders.setdefault(client, []).append(job.job_id)
     return decisions
@@ -146,10 +148,17 @@ def _whoever_offers(job: QueuedJob, present: Mapping[str, ClientInfo], settled: 
     return Wait(text, True)
 
 
-def _busy_text(busy: Mapping[str, Sequence[str]]) -> str:
+def _busy_text(busy: Mapping[str, Sequence[str]], endless: Collection[str]) -> str:
     jobs = list(dict.fromkeys(job_id for job_ids in busy.values() for job_id in job_ids))
     verb = "works" if len(busy) == 1 else "work"
-    return f"waiting: {_listed(sorted(busy))} {verb} for {_listed(jobs)}"
+    text = f"waiting: {_listed(sorted(busy))} {verb} for {_listed(jobs)}"
+    if without_end := [job_id for job_id in jobs if job_id in endless]:
+        runs = "runs" if len(without_end) == 1 else "run"
+        text += (
+            f"; {_listed(without_end)} {runs} without end: cancel what is no longer needed, or raise jobs_per_client "
+            "in the coordinator file"
+        )
+    return text
 
 
 def _listed(names: Sequence[str]) -> str:

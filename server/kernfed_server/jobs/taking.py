@@ -27,11 +27,9 @@ from kernfed_server.jobs.descriptions import LaterDescription
 from kernfed_server.jobs.run import Run
 
 
-def asked_schema(job: JobFile, run: Run, earlier: Earlier | None) -> DataSchema:
-    """The schema by which clients read their data: by the rules of the run, with the classes of an earlier job."""
+def asked_schema(job: JobFile, earlier: Earlier | None) -> DataSchema:
+    """The schema by which clients read their data, with the classes of an earlier job."""
     schema = data_schema(job)
-    if run.rules < 3:
-        schema = replace(schema, by_content=False, copies_together=schema.copies_together and run.rules >= 1)
     return schema if earlier is None else replace(schema, classes=earlier.agreement.classes)
 
 
@@ -93,7 +91,7 @@ async def recall(
     """
     for client, fault in sorted(cohort.excluded.items()):
         run.note(f"{client} is left out of this job as before the restart: {fault}")
-    schema = asked_schema(job, run, earlier)
+    schema = asked_schema(job, earlier)
     later = LaterDescription(schema, cohort, run, agreement.backbone, agreement.descriptions)
     cohort.register_rows({c: n for c, n in agreement.num_rows.items() if c not in cohort.num_rows})
     cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)

@@ -29,6 +29,7 @@ from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent, split_platform
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.base import Begins
+from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.status import INTERNAL_TEXT
 from kernfed.v1 import task_pb2
@@ -116,6 +117,9 @@ class EventSink:
             active.info = replace(active.info, clients=tuple(sorted({*active.info.clients, event.client})))
         elif event.kind is EventKind.WAITING:
             active.info = replace(active.info, waiting_for=event.message)
+        elif event.kind is EventKind.FINDING and event.message == BegunFinding.name and event.finding:
+            begun = BegunFinding.from_json(event.finding)
+            active.info = replace(active.info, settings=begun.put_into(active.info.settings))
         active.history.note(event)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernfed.arrays import Array
@@ -14,6 +15,49 @@ from kernfed_server.jobs.run import Run
 
 FEWEST = 3
 """Clients with which a median is another thing than their mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The next weights, and what an operator has to know of how they were made."""
+
+    weights: Array
+    notes: Mapping[str, str]
+    """Words by subject; each subject is told of once."""
+
+    def told(self, run: Run) -> Array:
+        """Tell the notes; returns the weights."""
+        for subject, words in self.notes.items():
+            run.note_first(subject, words)
+        return self.weights
+
+
+def by_rule(arrays: Mapping[str, Array], counted: Mapping[str, float], rule: MeanRule, before: Array) -> Update:
+    """Make the next weights by a rule that is not the plain mean.
+
+    Args:
+        arrays: What each client moved to.
+        counted: By which clients count in a mean.
+        rule: Of the job.
+        before: The weights that the clients began with.
+    """
+    if rule.alike:
+        notes = {}
+        if len(arrays) < FEWEST:
+            notes["few"] = (
+                f"{len(arrays)} clients answered in a round: of fewer than {FEWEST}, method.aggregate = "
+                f'"{rule.aggregate}" is their mean, and one of them moves it at will'
+            )
+        return Update(combined(list(arrays.values()), rule), notes)
+    assert rule.max_norm is not None  # noqa: S101  # the rule is not plain
+    factors = bounded_factors(list(arrays.values()), before, rule.max_norm)
+    notes = {
+        f"bounded {client}": f"{client}: its update was lowered to {percent(factor)} of its norm, to "
+        f"{rule.max_norm:g} times the median norm (method.max_norm); later ones as well where they are longer"
+        for client, factor in zip(arrays, factors, strict=True)
+        if factor < 1.0
+    }
+    return Update(bounded_mean(list(arrays.values()), before, [counted[c] for c in arrays], factors), notes)
 
 
 async def updated(
@@ -29,25 +73,9 @@ async def updated(
         rule: Of the job.
         before: The weights that the clients began with.
     """
-    arrays = {client: reply.weights for client, reply in replies.items()}
-    if rule.alike:
-        if len(arrays) < FEWEST:
-            run.note_once(
-                f"{len(arrays)} clients answered in a round: of fewer than {FEWEST}, method.aggregate = "
-                f'"{rule.aggregate}" is their mean, and one of them moves it at will'
-            )
-        return await asyncio.to_thread(combined, list(arrays.values()), rule)
-    if rule.max_norm is None:
+    if rule.plain:
         mean: Array = (await asyncio.to_thread(cohort.weighted, replies, rows)).weights
         return mean
-    factors = await asyncio.to_thread(bounded_factors, list(arrays.values()), before, rule.max_norm)
-    for client, factor in zip(arrays, factors, strict=True):
-        if factor < 1.0:
-            run.note_first(
-                f"bounded {client}",
-                f"{client}: its update was lowered to {percent(factor)} of its norm, to {rule.max_norm:g} times the "
-                "median norm (method.max_norm); later ones as well where they are longer",
-            )
+    arrays = {client: reply.weights for client, reply in replies.items()}
     counted = cohort.counted({client: float(rows[client]) for client in arrays})
-    weights = [counted[client] for client in arrays]
-    return await asyncio.to_thread(bounded_mean, list(arrays.values()), before, weights, factors)
+    return (await asyncio.to_thread(by_rule, arrays, counted, rule, before)).told(run)

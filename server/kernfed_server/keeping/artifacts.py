@@ -105,7 +105,7 @@ def job_record(
         "num_rounds": info.num_rounds,
         "rounds_closed": info.round_num,
         "clients": list(info.clients),
-        "settings": file.plan(),
+        "settings": info.settings or file.plan(),
         "resolved": _resolved(events),
         "shares": _last_finding(events, SharesFinding.name),
         "notes": _notes(events),

@@ -27,6 +27,7 @@ def job_columns(info: JobInfo) -> dict[str, Any]:
         "error_reason": info.error_reason,
         "error_message": info.error_message,
         "job_toml": info.job_toml,
+        "settings": dict(info.settings) or None,
         "submission_sha256": info.submission_sha256,
     }
 
@@ -48,6 +49,7 @@ def job_from(row: Row[Any], *, with_file: bool = True) -> JobInfo:
         error_reason=row.error_reason,
         error_message=row.error_message,
         job_toml=row.job_toml if with_file else "",
+        settings=(row.settings or {}) if with_file else {},
         submission_sha256=row.submission_sha256,
     )
 

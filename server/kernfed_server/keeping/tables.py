@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA: Final = "0005"
+SCHEMA: Final = "0006"
 """The newest migration."""
 
 _NUL_SHOWN: Final = "\N{REPLACEMENT CHARACTER}"
@@ -81,6 +81,7 @@ jobs = Table(
     Column("error_reason", Words(64), nullable=False),
     Column("error_message", Prose(), nullable=False),
     Column("job_toml", Prose(), nullable=False),
+    Column("settings", JSON(none_as_null=True)),  # with all defaults; none in rows of a release that kept none
     Column("submission_sha256", Words(64), nullable=False, server_default=""),
     Column("submission", LargeBinary),  # serialized, as its operator signed it
 )

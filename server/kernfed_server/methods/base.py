@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.ledger import SPREAD
+from kernfed.federation.ledger import MODEL_SPREAD, SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import AveragedSettings, ridge_of
-from kernfed.methods.shares import ROWS
+from kernfed.methods.shares import ALIKE, ROWS
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
 from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.rules import RidgeChoice
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.state import State
 from kernfed_server.jobs.verdict import ALONE, Against
@@ -42,6 +44,15 @@ def spread_by_ridge(settings: Any) -> float:
     return max(SPREAD, 1e3 / ridge) if isinstance(ridge, float) and ridge > 0 else SPREAD
 
 
+def spread_of_models(settings: Any) -> float:
+    """`MODEL_SPREAD`, or more for a small ridge, by which a client's model has norm |y|/√ridge at most.
+
+    ridge |W|²/2 is no more than the objective at W = 0; a client with many rows has a norm near |y|.
+    """
+    ridge = getattr(settings, "ridge", None)
+    return max(MODEL_SPREAD, 30.0 / math.sqrt(ridge)) if isinstance(ridge, float) and ridge > 0 else MODEL_SPREAD
+
+
 def by_rows(setup: Setup, settings: Any) -> tuple[Mapping[str, float], str]:
     """Clients count by their training rows, unless the settings have a rule by which they count alike."""
     if isinstance(settings, AveragedSettings) and settings.rule.alike:
@@ -51,7 +62,7 @@ def by_rows(setup: Setup, settings: Any) -> tuple[Mapping[str, float], str]:
 
 def alike(setup: Setup, _settings: Any) -> tuple[Mapping[str, float], str]:
     """Each client counts the same."""
-    return dict.fromkeys(setup.agreed.num_rows, 1.0), "the same for each client"
+    return dict.fromkeys(setup.agreed.num_rows, 1.0), ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +96,5 @@ class Workflow:
     former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
     """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
     release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""
+    search: RidgeChoice | None = None
+    """How a ridge is chosen by rows kept apart where the settings say `auto`; None: they cannot."""

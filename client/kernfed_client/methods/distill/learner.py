@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +13,6 @@ from torch import Tensor
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
-from kernfed.maths.folds import units
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.blend import distilled_share
 from kernfed.methods.distill.tensors.distillation import (
@@ -117,17 +115,14 @@ class Lesson:
     """Public points, standardised alike, (N_p, d)."""
     alpha: float
     """Weight of own rows."""
+    unit: Integers
+    """Which own rows are copies of each other, or of one group, (N,)."""
     seed: int
     """Of models that draw random numbers; this client's own."""
     free: bool = False
     """Whether kernel ridge regression has an intercept that costs nothing."""
     target_mean: Floats | None = None
     """Around which models without an intercept fit, (C,); None: 0."""
-
-    @functools.cached_property
-    def unit(self) -> Integers:
-        """Which own rows are copies of each other, (N,)."""
-        return units(self.x)
 
     @property
     def comparable(self) -> bool:

@@ -23,7 +23,6 @@ from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import NetworkModelSection
-from kernfed.maths.folds import units
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class
@@ -54,10 +53,10 @@ class NetworkLearner:
         """
         self._device, self._section = job.device, section
         self._twin: NetworkLearner | None = None
-        self._apart = lesson.x[:0], lesson.y[:0]
+        self._apart = lesson.x[:0], lesson.y[:0], lesson.unit[:0]
         if apart is not None:
-            self._apart = lesson.x[apart], lesson.y[apart]
-            lesson = replace(lesson, x=lesson.x[~apart], y=lesson.y[~apart])
+            self._apart = lesson.x[apart], lesson.y[apart], lesson.unit[apart]
+            lesson = replace(lesson, x=lesson.x[~apart], y=lesson.y[~apart], unit=lesson.unit[~apart])
         elif lesson.comparable:
             # A network learns over all rounds, so rows are kept apart from the first one on, of a network of its own.
             self._twin = NetworkLearner(job, lesson, section, parts(lesson.unit, lesson.seed)[0])
@@ -104,9 +103,9 @@ class NetworkLearner:
         """See `Learner.compared`: by a second network that learns the same way without a fifth of the rows."""
         if self._twin is None:
             return None
-        x, y = self._twin._apart
+        x, y, unit = self._twin._apart
         own, distilled = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
-        return Compared(y - own.scores(x), y - distilled.scores(x), units(x))
+        return Compared(y - own.scores(x), y - distilled.scores(x), unit)
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)

@@ -115,6 +115,7 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
         x=job.x_train,
         y=encode_targets(job, job.targets_train),
         public=(points - job.mean) / job.deviation,
+        unit=job.together(job.x_train),
         alpha=request.alpha or job.num_rows / max(request.total_rows, job.num_rows + 1),
         seed=rng.seed(request.seed, "learner", job.client, bound=2**31 - 1),
         free=request.free_intercept,

@@ -10,7 +10,7 @@ import torch
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, WireError
-from kernfed.maths.folds import keep_apart, units
+from kernfed.maths.folds import keep_apart
 from kernfed.methods.distill.messages import MOST_LEFT_OUT, LeftOutErrors, LeftOutErrorsRequest
 from kernfed.methods.distill.scales import WORST
 from kernfed.methods.distill.tensors.tuning import held_out_sums
@@ -37,8 +37,10 @@ def leave_out(job: LocalJob, request: LeftOutErrorsRequest) -> LeftOutErrors:
         order = rng.stream(request.seed, "left out", job.client).permutation(len(x))
         single = np.arange(len(x)) if job.block is None else job.block
         chosen = np.flatnonzero(keep_apart(order, single, MOST_LEFT_OUT))
-        x, y = x[chosen], y[chosen]
-    unit = units(x)
+    else:
+        chosen = np.arange(len(x))
+    x, y = x[chosen], y[chosen]
+    unit = job.together(x, chosen)
     sums = np.zeros((len(factors), len(penalties)))
     if int(unit.max(initial=-1)) + 1 < _FEWEST:
         return LeftOutErrors(num_rows=job.num_rows, num_used=0, squared_errors=sums)

@@ -20,7 +20,7 @@ from kernfed.arrays import Array, Integers
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
-from kernfed.maths.folds import deal, keep_apart, units
+from kernfed.maths.folds import FOLDS, deal, keep_apart
 from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.heads.losses import FACTS, start_scores
@@ -45,7 +45,7 @@ from kernfed.methods.heads.messages import (
 )
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
-from kernfed.methods.heads.tensors.ridge_choice import FOLDS, chosen_ridge, splits
+from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
 from kernfed.methods.heads.tensors.solvers import lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
@@ -226,10 +226,10 @@ def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
 
 
 def folds(job: LocalJob) -> Tensor:
-    """The fold of each training row by which a ridge is chosen, shape (n,): by seed and name, copies together."""
+    """The fold of each training row by which a ridge is chosen, (n,): by seed and name, copies and groups together."""
     request = _opened(job).request
     order = rng.stream(request.seed, "ridge", job.client).permutation(job.num_rows)
-    return torch.from_numpy(deal(order, units(job.x_train), FOLDS))
+    return torch.from_numpy(deal(order, job.together(job.x_train), FOLDS))
 
 
 def predictions(job: LocalJob, weights: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
-from kernfed.jobs.client_file import job_folder
+from kernfed.jobs.client_file import STREAM_STATES, job_folder
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online import meta as online_meta
@@ -43,7 +43,7 @@ from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
-from kernfed_client.methods.online.state import FOLDER, ClientState, LeftOut, StateKeeper, has_state, take_over
+from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper, has_state, take_over
 from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
 from kernfed_client.streams.sources import stream_of
 from kernfed_client.streams.streams import TableStream
@@ -86,8 +86,8 @@ class OnlineClient:
         """Of the client's own model."""
         self.own_features: RowFeatures | None = None
         self._keeper: StateKeeper | None = None
-        self._folder = job.folder / FOLDER if job.durable else None
-        self._former = job_folder(job.file.state, request.former) / FOLDER
+        self._folder = job.folder / STREAM_STATES if job.durable else None
+        self._former = job_folder(job.file.state, request.former) / STREAM_STATES
 
     def draw_dictionary(self, request: DrawDictionaryRequest) -> str:
         """Draw the kernels' frequencies; returns their fingerprint."""

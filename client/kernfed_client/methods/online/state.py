@@ -31,8 +31,6 @@ from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)
 
-FOLDER = "online"
-"""Of these states in a job's folder. It stays when the job is over, so that another job can go on from it."""
 STATE_FILE = "rounds.state"
 MAX_FILE_BYTES = 16 << 20
 """A file that is larger gives way to one with the last states, half as large."""

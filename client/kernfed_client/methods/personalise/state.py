@@ -15,7 +15,6 @@ import torch
 from kernfed import files, rng
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
-from kernfed.maths.folds import units
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Target
@@ -47,7 +46,7 @@ class Personal:
     targets: Floats
     """Centred like the features, (n, C)."""
     unit: Integers
-    """Number of each row's content, (n,): copies of a row have one."""
+    """Number of each row's content, (n,): copies of a row, and rows of a group, have one."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
@@ -213,7 +212,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     phi = job.feature_map(request.features)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)
-    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, units(all_columns(job))))
+    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, job.together(all_columns(job))))
 
 
 def personal(job: LocalJob) -> Personal:

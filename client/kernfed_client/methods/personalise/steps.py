@@ -12,6 +12,7 @@ from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.clipping import clip_rows
+from kernfed.maths.folds import units
 from kernfed.maths.statistics import moments
 from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.choice import candidates
@@ -72,7 +73,7 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     """
     state = begin(job, request)
     found = embed(state.phi)
-    different = len(np.unique(state.unit))
+    different = len(np.unique(units(all_columns(job))))
     if request.noise_factor > 0:
         different = 0  # would be told without noise
         exact, draw = found, noise_stream(job, request)

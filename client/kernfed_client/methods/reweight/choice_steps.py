@@ -9,7 +9,7 @@ import torch
 
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import InvalidTensorError
-from kernfed.maths.folds import sums_of_deviations, units
+from kernfed.maths.folds import sums_of_deviations
 from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequest, CompareNetworksRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
@@ -48,7 +48,7 @@ def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats]) -
     y = encode_targets(job, job.targets_train[apart])
     weights = ratios_of(job, variant).weights[apart]
     losses = np.stack([weights * np.square(found - y).sum(axis=1) for found in scores])
-    square = mean_square(losses[0] - losses[1], units(np.hstack([job.x_train[apart], y])))
+    square = mean_square(losses[0] - losses[1], job.together(np.hstack([job.x_train[apart], y]), apart))
     return Compared(num_rows=job.num_rows, num_apart=count, losses=losses.mean(axis=1), square=square)
 
 

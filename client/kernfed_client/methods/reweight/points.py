@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,17 @@ from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.batches import batches
+from kernfed.maths.few_rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
+from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partition_data import PartitionData, groups_of
 from kernfed_client.data.partitions import read_unlabelled
-from kernfed_client.data.split import blocks_of_points
+from kernfed_client.data.split import blocks_of, ordered
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
@@ -63,24 +67,33 @@ def drawn_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) ->
         DataError: As `train_points`.
     """
     points = test_points(job, features)
-    chosen, _ = point_choice(job, num, seed)
+    chosen, _, _ = point_choice(job, num, seed)
     drawn: Floats = np.ascontiguousarray(points[chosen])
     return drawn
 
 
-def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers | None]:
-    """Which test points are drawn, in rising order, (m,), and each one's block; None: they are drawn one by one.
+def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers | None, Integers | None]:
+    """Which test points are drawn, in rising order, (m,), and the block and the group of each.
+
+    Without blocks they are drawn one by one, or group by group; both are None where points have none.
 
     Raises:
         DataError: As `test_rows`.
     """
-    rows, order = test_rows(job), rng.stream(seed, "reweight", "sample", job.client)
-    least = job.file.policy.min_rows
-    if least == 1:
-        return np.sort(order.permutation(len(rows))[:num]), None
-    block = job.memo("blocks of points", lambda: blocks_of_points(rows, job.schema.features, least).of_rows)
-    chosen = np.arange(len(rows)) if num >= len(rows) else np.sort(next(batches(order, len(rows), num, block)))
-    return chosen, block[chosen]
+    rows, order, policy = _test_table(job), rng.stream(seed, "reweight", "sample", job.client), job.file.policy
+    num_rows, group = rows.num_rows, rows.group
+    if policy.min_rows == 1 and (group is None or policy.least_groups == 1):
+        chosen = np.sort(order.permutation(num_rows)[:num])
+        return chosen, None, None if group is None else group[chosen]
+
+    def blocks() -> Integers:
+        plain = replace(rows, labels=None, y=None)
+        plain = ordered(plain, job.schema.features) if job.schema.by_record else plain
+        return blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups).of_rows
+
+    block = job.memo("blocks of points", blocks)
+    chosen = np.arange(num_rows) if num >= num_rows else np.sort(next(batches(order, num_rows, num, block)))
+    return chosen, block[chosen], None if group is None else group[chosen]
 
 
 def sample_points(job: LocalJob, features: RatioFeatures, num: int, seed: int) -> Floats:
@@ -101,15 +114,29 @@ def test_rows(job: LocalJob) -> Floats:
     Raises:
         DataError: The unlabelled partition cannot be read, or holds other rows than this job read before.
     """
+    return _test_table(job).x
+
+
+def groups_of_test_points(job: LocalJob) -> Integers | None:
+    """Number of the group of each row of the test distribution, (m,); None: they have none.
+
+    Raises:
+        DataError: As `test_rows`.
+    """
+    return _test_table(job).group
+
+
+def _test_table(job: LocalJob) -> PartitionData:
     section = job.file.datasets.get(job.dataset)
     if section is None or section.unlabelled is None:
-        return job.data.test.x
-    file = section.unlabelled
+        return job.data.test
+    file, groups = section.unlabelled, groups_of(section)
 
-    def read() -> Floats:
-        rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows)
-        content.check_unlabelled(job.folder / "setup", rows, job.dataset)
-        return rows
+    def read() -> PartitionData:
+        rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows, groups)
+        setup = job.folder / "setup"
+        content.check_unlabelled(setup, rows.x, job.dataset)
+        return replace(rows, x=without_few(rows.x, fewest_apart(job.file, setup)[0])[0])
 
     return job.memo("unlabelled rows", read)
 

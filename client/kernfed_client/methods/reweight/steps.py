@@ -42,6 +42,7 @@ from kernfed_client.data.told import greatest, told, told_counts
 from kernfed_client.methods.reweight.points import (
     drawn_points,
     fingerprint_of,
+    groups_of_test_points,
     sample_points,
     test_points,
     test_rows,
@@ -115,18 +116,20 @@ def match_ratios(job: LocalJob, request: MatchRatiosRequest) -> RatiosKept:
     if request.own:
         points = test_points(job, request.features)
         weights = np.full(len(points), 1.0 / max(1, len(points)))
+        point_groups = groups_of_test_points(job)
     else:
         points, weights = np.asarray(request.points, np.float64), np.asarray(request.point_weights, np.float64)
         if points.shape[1] != rows.shape[1]:
             raise InvalidTensorError(f"{request.step}: points of shape {points.shape} do not fit this client's columns")
         order = np.lexsort((weights, *points.T[::-1]))
         points, weights = points[order], weights[order]
+        point_groups = None
     width = request.ratios.num_frequencies + 1
     job.require(width * (2 * width + rows.shape[1] + len(rows) + len(points)), "the features of density ratios")
     x, xt, w = (torch.tensor(array, device=job.device) for array in (rows, points, weights))
     total = float(weights.sum())
     try:
-        fitted = match(x, xt, w, request.ratios)
+        fitted = match(x, xt, w, request.ratios, (job.data.train.group, point_groups))
         raw = fitted.ratio(x)
         ratios, num_cut = limited(raw, fitted.bins, fitted.clipping(request.ratios), total)
     except DataError as err:

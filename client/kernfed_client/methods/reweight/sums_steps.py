@@ -54,9 +54,10 @@ def fold_sums(job: LocalJob, request: FoldSumsRequest) -> FoldSums:
     """
     x, points = _projected(job, request.features, request.axes, request.num_points, request.seed)
     points = _enough(job, points)
-    _, block = point_choice(job, request.num_points, request.seed)
-    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block)
-    point_folds = folds_of(job, points, request.num_folds, request.seed, "points", block if len(points) else None)
+    _, block, group = point_choice(job, request.num_points, request.seed)
+    block, group = (None if of is None else of[: len(points)] for of in (block, group))
+    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block, job.data.train.group)
+    point_folds = folds_of(job, points, request.num_folds, request.seed, "points", block, group)
     labels = torch.as_tensor(np.asarray(job.targets_train, np.int64)) if request.num_outputs else None
     seconds, targets, sums = [], [], []
     width = request.map.num_features + 1
@@ -136,7 +137,7 @@ def classify(job: LocalJob, request: ClassifyRequest) -> Classified:
     """Predictions of the pooled classifiers: of each fold by the one that did not see it, of test points by all."""
     nothing = np.zeros((0, 0))
     x, points = _projected(job, request.features, nothing, request.num_points, request.seed)
-    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block)
+    rows = folds_of(job, x, request.num_folds, request.seed, "rows", job.block, job.data.train.group)
     points = _enough(job, points)
     labels, num = np.asarray(job.targets_train, np.int64), len(job.classes)
     if request.weights.shape[1:] != (request.map.num_features + 1, num):
@@ -153,11 +154,19 @@ def classify(job: LocalJob, request: ClassifyRequest) -> Classified:
     return Classified(num_rows=job.num_rows, confusion=confusion, predicted=predicted)
 
 
-def folds_of(job: LocalJob, rows: Floats, num_folds: int, seed: int, name: str, block: Integers | None) -> Integers:
-    """Fold of each row, (n,): copies and blocks in one, and in each as many as a sum must stand for, or none."""
+def folds_of(
+    job: LocalJob,
+    rows: Floats,
+    num_folds: int,
+    seed: int,
+    name: str,
+    block: Integers | None,
+    group: Integers | None = None,
+) -> Integers:
+    """Fold of each row, (n,): copies, groups and blocks in one, in each as many as a sum must stand for, or none."""
     order = rng.stream(seed, "reweight", "folds", name, job.client).permutation(len(rows))
     first = int(rng.stream(seed, "reweight", "first fold", name, job.client).integers(num_folds, 1)[0])
-    unit = units(rows) if block is None else np.unique(block, return_inverse=True)[1]
+    unit = units(rows, group) if block is None else np.unique(block, return_inverse=True)[1]
     num = max(1, min(num_folds, len(rows) // max(1, job.file.policy.min_rows)))
     while True:
         dealt = deal(order, unit, num)

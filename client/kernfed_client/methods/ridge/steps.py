@@ -18,6 +18,8 @@ from kernfed.methods.ridge.messages import (
     Gradient,
     GradientDescentRequest,
     GradientRequest,
+    HeldOutLoss,
+    HeldOutLossRequest,
     HessianProduct,
     HessianProductRequest,
     LocalModel,
@@ -31,10 +33,11 @@ from kernfed.methods.ridge.messages import (
     TrainLocallyRequest,
 )
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
+from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
-from kernfed_client.steps.own_ridge import local_ridge, own_weights
+from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out_loss, local_ridge, own_weights
 
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
@@ -53,26 +56,38 @@ def train_locally(job: LocalJob, request: TrainLocallyRequest) -> TrainedLocally
 def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
     """H_j⁻¹ c_j and c_j."""
     check_shape((request.num_features, request.num_outputs), _shape(job), request.step)
-    moment = to_array(local_ridge(job, request.ridge).moment())
-    return NewtonStart(num_rows=job.num_rows, weights=own_weights(job, request.ridge), moment=moment)
+    if request.fold:
+        without = local_ridge(job, request.ridge, request.fold)
+        weights, moment = to_array(without.solve()), to_array(without.moment())
+    else:
+        forget_folds(job)
+        weights, moment = own_weights(job, request.ridge), to_array(local_ridge(job, request.ridge).moment())
+    return NewtonStart(num_rows=job.num_rows, weights=weights, moment=moment)
 
 
 def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
     """H_j W - c_j."""
     w = _tensor(job, request.weights, request.step)
-    return Gradient(num_rows=job.num_rows, gradient=to_array(local_ridge(job, request.ridge).gradient(w)))
+    return Gradient(num_rows=job.num_rows, gradient=to_array(_problem(job, request).gradient(w)))
 
 
 def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
     """H_j⁻¹ G."""
     g = _tensor(job, request.gradient, request.step)
-    return NewtonStep(num_rows=job.num_rows, newton_step=to_array(local_ridge(job, request.ridge).newton_step(g)))
+    return NewtonStep(num_rows=job.num_rows, newton_step=to_array(_problem(job, request).newton_step(g)))
 
 
 def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianProduct:
     """H_j Z."""
     z = _tensor(job, request.direction, request.step)
-    return HessianProduct(num_rows=job.num_rows, product=to_array(local_ridge(job, request.ridge).hessian_product(z)))
+    return HessianProduct(num_rows=job.num_rows, product=to_array(_problem(job, request).hessian_product(z)))
+
+
+def loss_apart(job: LocalJob, request: HeldOutLossRequest) -> HeldOutLoss:
+    """The loss of W on a fold of this client's rows."""
+    w, rows = _tensor(job, request.weights, request.step), fold_rows(job, request.fold)
+    loss = held_out_loss(job, w, rows) if len(rows) else 0.0
+    return HeldOutLoss(num_rows=job.num_rows, num_apart=len(rows), loss=loss)
 
 
 def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:
@@ -105,6 +120,10 @@ def proximal_solve(job: LocalJob, request: ProximalSolveRequest) -> LocalModel:
     )
 
 
+def _problem(job: LocalJob, request: GradientRequest | NewtonStepRequest | HessianProductRequest) -> LocalRidge:
+    return local_ridge(job, request.ridge, request.fold)
+
+
 def _shape(job: LocalJob) -> tuple[int, int]:
     return job.train_rows.shape[1], job.y_train.shape[1]
 
@@ -120,6 +139,7 @@ STEPS: dict[type[Any], Any] = {
     GradientRequest: gradient,
     NewtonStepRequest: newton_step,
     HessianProductRequest: hessian_product,
+    HeldOutLossRequest: loss_apart,
     CurvatureRequest: curvature,
     GradientDescentRequest: gradient_descent,
     ProximalSolveRequest: proximal_solve,

@@ -81,6 +81,11 @@ class DataSchema:
     """Whether copies of a row are held out, or trained on, all together."""
     by_content: bool = False
     """Whether a digest of each row's content decides which are held out, copies together; else `seed` draws them."""
+    on_stream: bool = False
+    """Whether the method learns from the partition `stream` where a client has one: other rows than these."""
+    by_record: bool = False
+    """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and
+    for batches and folds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,9 @@ class DataDescription(Reply):
     """Whether there are fewer test rows than the client's policy lets a metric stand for; they count as none."""
     rare_classes_left_out: bool = False
     """Whether rows were left out since their class has fewer training rows than the client's policy asks for."""
+    sparse_columns: Names = ()
+    """Columns, the target among them, in which fewer rows stood out than the client's policy lets a number stand for;
+    these rows are taken as the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +188,9 @@ class FeaturesMapped(Reply):
     num_rows: Rows
     fingerprint: Name
     """Of the frequencies that the client drew; see `kernfed.features.spec.fingerprint`."""
+    sparse_products: Annotated[int, Range(0, 2**32)] = 0
+    """Products of two columns that are not 0 in fewer rows than the client's policy lets a number stand for; they are
+    taken to be 0 there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

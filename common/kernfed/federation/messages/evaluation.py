@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.arrays import Array
+from kernfed.arrays import GREATEST, Array
 from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape, Stated
 
 MAX_LOG_LOSS = 21.0
@@ -53,6 +53,8 @@ class MetricSums:
         ):
             if value > most:
                 yield f"{name} of the {self.model} model is {value:.6g}, more than {n} rows can have"
+        if abs(self.target_mean) > GREATEST:
+            yield f"target_mean of the {self.model} model is {self.target_mean:.6g}, beyond {GREATEST:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +93,5 @@ class EvaluateRequest(Request[Evaluation]):
     Unset, as earlier coordinators have it: those that all clients agreed on."""
     local_shared: bool = False
     """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""
+    choose_ridge: bool = False
+    """Whether the client chooses the ridge of its own models by rows that it keeps apart, from `local_ridge` on."""

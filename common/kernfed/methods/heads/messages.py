@@ -195,6 +195,8 @@ class HeadLossesRequest(Request[HeadLosses]):
 class HeadWeights(Reply):
     """Weights after a client's own steps."""
 
+    models = ("weights",)
+
     num_rows: Rows
     weights: Matrix
     """Where the client arrived."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.base import FIXED, Begins, Method, table
+from kernfed.methods.base import FIXED, Begins, Method, Reach, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
     HeadDescentRequest,
@@ -18,6 +18,7 @@ from kernfed.methods.heads.messages import (
     HeadWarmUpRequest,
     OpenHeadRequest,
 )
+from kernfed.methods.heads.ridge_path import reach
 from kernfed.methods.heads.settings import (
     FedAvgSettings,
     FedNewSettings,
@@ -29,6 +30,7 @@ from kernfed.methods.ridge.messages import (
     NEWTON,
     CurvatureRequest,
     GradientDescentRequest,
+    HeldOutLossRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )
@@ -41,6 +43,12 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
         raise ValueError(
             'method.loss is "cross-entropy", which needs classes, but data.task is "regression"; use "squared"'
         )
+
+
+def _begun(settings: Settings) -> dict[str, Reach]:
+    if not isinstance(settings, NewtonSettings) or not settings.chooses_ridge or isinstance(settings.ridge, str):
+        return {}
+    return {"ridge": reach(settings.ridge, searched=settings.raise_ridge is True)}
 
 
 def _linear(
@@ -60,14 +68,14 @@ def _linear(
         steps=steps,
         asks=asks,
         fixed=FIXED,
-        begun=lambda s: ("ridge",) if isinstance(s, NewtonSettings) and s.chooses_ridge else (),
+        begun=_begun,
     )
 
 
 _NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)
 
 METHODS = table(
-    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, *_NEWTON_HEAD),
+    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
     _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest),
     _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest),
     _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest),

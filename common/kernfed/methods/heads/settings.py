@@ -6,11 +6,11 @@ which further keys exist.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from kernfed.methods.shared_settings import BY_ROWS, AveragedSettings, Ridge, Rounds
+from kernfed.methods.shared_settings import AUTO, BY_ROWS, RIDGE_RULE, AveragedSettings, Ridge, RidgeNumber, Rounds
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -46,7 +46,12 @@ class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
 
     name: Literal["newton"]
-    ridge: Ridge = BY_ROWS
+    ridge: RidgeNumber | Literal["by-rows", "auto"] = Field(
+        BY_ROWS,
+        description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE} auto, without a head and "
+        'with step = "auto": from there on by tens the ridge with which rows that clients keep apart are predicted '
+        "best; each client chooses that of its own model alike. A head is searched by `raise_ridge`.",
+    )
     rounds: Rounds = 30
     step: Literal["auto", "paper"] = Field(
         "auto",
@@ -124,6 +129,15 @@ class NewtonSettings(MethodSection):
         "lower or higher. up: estimate it once after local training, and take it where it is above `ridge`.",
     )
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
+
+    @model_validator(mode="after")
+    def _searches_where_it_can(self) -> Self:
+        if self.ridge == AUTO and (has_head(self) or self.step != "auto"):
+            raise ValueError(
+                'ridge = "auto" belongs to loss = "ridge" with step = "auto": set that, or give ridge a number or '
+                '"by-rows"; a head with step = "auto" is searched by raise_ridge'
+            )
+        return self
 
     @property
     def chooses_ridge(self) -> bool:

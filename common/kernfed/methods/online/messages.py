@@ -9,6 +9,7 @@ Source: Ghari & Shen (2022), *Personalized online federated learning with multip
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
     Whole,
 )
 from kernfed.federation.messages.evaluation import MetricSums
@@ -39,6 +41,8 @@ Fingerprint = Annotated[str, MaxLength(64)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges(Reply):
     """Sizes of a client's rows and targets, after columns were scaled."""
+
+    diagnostics = ("norm", "target_low", "target_high")  # judged when the ranges are agreed on
 
     num_rows: Rows
     norm: Annotated[float, Range(0)]
@@ -171,6 +175,8 @@ Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]
 class OnlineStep(Reply):
     """A client's step from the rows of a round."""
 
+    diagnostics = ("gradient",)  # have rules of their own, see `kernfed_server.methods.online`
+
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and all else is empty."""
     ended: bool
@@ -225,6 +231,8 @@ class OnlineStepRequest(Request[OnlineStep]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedStep(Reply):
     """As `OnlineStep`, and the losses from which the coordinator learns the weights."""
+
+    diagnostics = ("gradient", "losses")  # have rules of their own, see `kernfed_server.methods.online`
 
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
@@ -286,6 +294,8 @@ class SharedStepRequest(Request[SharedStep]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStep(Reply):
     """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
+
+    diagnostics = ("theta", "losses")  # have rules of their own, see `kernfed_server.methods.online`
 
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
@@ -350,6 +360,8 @@ class LocalStepRequest(Request[LocalStep]):
 class StreamMetrics(Reply):
     """A client's predictions so far, measured; every one was made before its target was used."""
 
+    diagnostics = ("total_loss", "best_kernel_loss", "regret_bound", "effective_kernels")  # nothing is made of them
+
     sums: MetricSums
     """Of all predictions, in the units of the targets; the AUC is not measured."""
     total_loss: float
@@ -362,6 +374,12 @@ class StreamMetrics(Reply):
     """Exponential of the entropy of the client's weights: how many kernels it uses; not which."""
     alone: Annotated[tuple[MetricSums, ...], MaxLength(1)] = ()
     """Of the predictions that the client would have made alone, where it has a model of its own."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`: sums fit their number of rows."""
+        del stated
+        for sums in (self.sums, *self.alone):
+            yield from sums.contradictions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from kernfed.methods.online.messages import Count, Rate, Told
 class MetaStep(Reply):
     """A client's update of a network that is meant to be adapted."""
 
+    diagnostics = ("weights",)  # have a rule of their own, see `kernfed_server.methods.online`
+
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
     ended: bool

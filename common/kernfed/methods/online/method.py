@@ -41,7 +41,7 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
         asks=lambda _: (OpenStreamRequest,),
         fixed=_NUMBERS,
-        schema={"test_fraction": 0.0, "by_content": False, "clipped": False},
+        schema={"test_fraction": 0.0, "by_content": False, "by_record": False, "clipped": False},
         reads_stream=True,
     )
 

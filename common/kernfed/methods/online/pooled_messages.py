@@ -18,6 +18,8 @@ from kernfed.methods.online.own_model import MOST_EVIDENCE
 class PooledStep(Reply):
     """Statistics of a client's rows of a round, from which ridges on the rows of all clients are made."""
 
+    diagnostics = ("factor", "evidence")  # have rules of their own, see `kernfed_server.methods.online`
+
     num_samples: Count
     """Rows with targets that were learned from; 0: there was none, and `factor` is empty."""
     ended: bool

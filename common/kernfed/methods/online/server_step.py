@@ -70,6 +70,49 @@ def most_gradient(theta: Floats, loss: Loss, spans: float, least_probability: fl
     return most
 
 
+def most_parameter(
+    start: Floats, rounds: Floats, loss: Loss, spans: float, learning_rate: float, regularisation: float
+) -> Floats:
+    """Largest norm that a kernel's parameters can have after so many steps of a client's own, shape (N,).
+
+    θ ← θ - η (mean of l'(f) z + 2 λ θ) with |z| = 1. Of the squared loss it stretches θ by b = |1 - 2 η (1 + λ)| at
+    most, or not at all, and adds 2 η (1 + spans) at most; of the logistic loss b = |1 - 2 η λ|, and it adds η.
+
+    Args:
+        start: Norms before these steps, (N,).
+        rounds: Steps of each kernel, (N,).
+        loss: Of the job.
+        spans: How far beyond [0, 1] targets may lie; 0: there is no limit.
+        learning_rate: η.
+        regularisation: λ.
+    """
+    if loss is Loss.LOGISTIC:
+        bend, added = abs(1.0 - 2.0 * learning_rate * regularisation), learning_rate
+    else:
+        bend = abs(1.0 - 2.0 * learning_rate * (1.0 + regularisation))
+        added = 2.0 * learning_rate * (1.0 + spans) if spans else math.inf
+    if bend <= 1.0:
+        return start + added * np.maximum(rounds, 1.0)
+    stretched = np.exp(np.minimum(rounds * math.log(bend), 700.0))
+    most: Floats = start * stretched + added * (stretched - 1.0) / (bend - 1.0)
+    return most
+
+
+def most_loss(norms: Floats, loss: Loss, spans: float, regularisation: float) -> Floats:
+    """Largest mean loss that rows can have for kernels whose parameters have these norms, shape (N,).
+
+    Args:
+        norms: Shape (N,).
+        loss: Of the job.
+        spans: As in `most_parameter`.
+        regularisation: λ of loss + λ |theta|².
+    """
+    penalty = regularisation * np.square(norms)
+    if loss is Loss.LOGISTIC:
+        return norms + math.log(2.0) + penalty
+    return np.square(norms + 1.0 + spans) + penalty if spans else np.full_like(norms, math.inf)
+
+
 def pool(steps: Sequence[ClientStep], num_kernels: int, num_features: int, least_probability: float) -> Pooled:
     """Add up what clients sent, in the given order (by name).
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from kernfed.methods.online.dictionary import MAX_KERNELS, default_lengthscales
 from kernfed.methods.online.own_model import LENGTHSCALES
 from kernfed.methods.online.pooled_ridge import packed_size
-from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, ROW_QUORUM
+from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, ROW_QUORUM, AveragedSettings
 from kernfed.section import Above, MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -269,7 +269,7 @@ class VmKoflSettings(DictionarySettings):
     weight_learning_rate: Rate | Literal["auto"] = Field("auto", description="auto: 1/sqrt(rounds).")
 
 
-class EmKoflSettings(DictionarySettings):
+class EmKoflSettings(DictionarySettings, AveragedSettings):
     """eM-KOFL: the coordinator draws one kernel per round, by one mix for all clients; only that kernel travels."""
 
     name: Literal["em-kofl"]
@@ -278,7 +278,7 @@ class EmKoflSettings(DictionarySettings):
     weight_learning_rate: Rate | Literal["auto"] = Field("auto", description="auto: 1/sqrt(rounds).")
 
 
-class PerFedAvgSettings(StreamSettings):
+class PerFedAvgSettings(StreamSettings, AveragedSettings):
     """Personalised federated averaging: a small network that each client adapts to its last row."""
 
     name: Literal["perfedavg"]

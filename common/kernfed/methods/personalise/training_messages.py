@@ -49,6 +49,8 @@ MOST_LOSS = 1e12
 class PersonalStart(Reply):
     """H_j⁻¹ c_j and c_j."""
 
+    models = ("moment",)
+
     num_rows: Rows
     weights: Annotated[Array, Shape("M", "C")]
     """The client's own solution."""
@@ -142,6 +144,8 @@ class KeepModelRequest(Request[ModelAdopted]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedNetworks(Reply):
     """Networks after local steps."""
+
+    models = ("networks",)
 
     num_rows: Rows
     networks: Networks

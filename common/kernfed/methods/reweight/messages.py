@@ -305,6 +305,8 @@ class WeightedGradientRequest(Request[WeightedGradient]):
 class WeightedNetworks(Reply):
     """Networks after local steps."""
 
+    models = ("networks",)
+
     num_rows: Rows
     networks: Networks
     """Parameters of each variant's network."""

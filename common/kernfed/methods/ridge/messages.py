@@ -11,17 +11,33 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Kind, NumFeatures, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import (
+    Kind,
+    NumFeatures,
+    NumOutputs,
+    Range,
+    Reply,
+    Request,
+    Rows,
+    Shape,
+    Stated,
+)
+from kernfed.maths.folds import FOLDS
 from kernfed.maths.newton import not_a_product, not_a_solve
 
 Matrix = Annotated[Array, Shape("M", "C")]
 Ridge = Annotated[float, Range(1e-300)]
 """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|²."""
+Fold = Annotated[int, Range(0, FOLDS)]
+"""Fold of the training rows, from 1 on, that is left out of F_j; 0: none is. A client where it has fewer rows than
+`policy.min_rows` leaves none out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel(Reply):
     """A client's own weights."""
+
+    models = ("weights",)
 
     num_rows: Rows
     weights: Matrix
@@ -84,6 +100,8 @@ class NewtonStartRequest(Request[NewtonStart]):
     ridge: Ridge
     num_features: NumFeatures
     num_outputs: NumOutputs
+    fold: Fold = 0
+    """Left out of F_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +124,8 @@ class GradientRequest(Request[Gradient]):
     ridge: Ridge
     weights: Matrix
     """Weights W at which to compute, of all clients."""
+    fold: Fold = 0
+    """Left out of F_j."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +148,8 @@ class NewtonStepRequest(Request[NewtonStep]):
     ridge: Ridge
     gradient: Matrix
     """Gradient G of the global objective."""
+    fold: Fold = 0
+    """Left out of F_j."""
 
     def refusals(self, reply: NewtonStep) -> Iterator[str]:
         """See `Request.refusals`."""
@@ -154,10 +176,44 @@ class HessianProductRequest(Request[HessianProduct]):
     ridge: Ridge
     direction: Matrix
     """Direction Z."""
+    fold: Fold = 0
+    """Left out of F_j."""
 
     def refusals(self, reply: HessianProduct) -> Iterator[str]:
         """See `Request.refusals`."""
         yield from not_a_product(self.direction, reply.product, self.ridge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutLoss(Reply):
+    """What weights are worth on a fold that was left out."""
+
+    num_rows: Rows
+    num_apart: Rows
+    """Rows of the fold; 0 where they are fewer than `policy.min_rows`, and left out nowhere."""
+    loss: Annotated[float, Range(0)]
+    """Mean of |y - W'z|² over them; 0 without any."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`: a fold holds training rows, and not all of them."""
+        if self.num_apart and self.num_apart >= stated.num_rows:
+            yield f"states {self.num_apart} rows of a fold, and {stated.num_rows} training rows in all"
+        if self.loss and not self.num_apart:
+            yield "states a loss over no rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutLossRequest(Request[HeldOutLoss]):
+    """The loss of W on the rows of a fold that was left out when W was found: by it a ridge is chosen."""
+
+    step = "newton.held_out_loss"
+    reply = HeldOutLoss
+    kinds = (Kind.METRIC,)
+
+    fold: Annotated[int, Range(1, FOLDS)]
+    """The fold."""
+    weights: Matrix
+    """Weights W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

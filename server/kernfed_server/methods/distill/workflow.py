@@ -34,6 +34,7 @@ from kernfed.methods.distill.messages import (
 from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
+from kernfed.methods.finding import BegunFinding
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.gate import Gate
@@ -62,9 +63,11 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     "predict" are one trip here, so T rounds are T trips, and one more in which each client fits the last consensus and
     keeps its model.
     """
-    settings, former = begun_with(settings, run.resumed)
+    asked = settings
+    settings, former = begun_with(asked, run.resumed)
     if former:
         run.note(former)
+        run.publish(BegunFinding.of("method", asked.plan(), settings.plan()))
     public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
     job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()

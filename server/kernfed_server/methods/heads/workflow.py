@@ -17,6 +17,7 @@ from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.rules import RidgeChoice
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.base import Workflow, linear_model, local_ridge
 from kernfed_server.methods.heads import newton, rounds
@@ -27,6 +28,7 @@ from kernfed_server.methods.ridge import newton as ridge_newton
 from kernfed_server.methods.ridge.fedavg import FedAvgPlan
 from kernfed_server.methods.ridge.fedprox import FedProxPlan
 from kernfed_server.methods.ridge.newton import NewtonPlan
+from kernfed_server.methods.ridge.search import chosen_ridge
 
 
 async def run_newton(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -76,12 +78,17 @@ def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=FACTS[loss].link)
 
 
-def _workflow(run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]]) -> Workflow:
-    return Workflow(run, _baseline, head_model, feature_copies=lambda settings: 2 if has_head(settings) else 0)
+def _workflow(
+    run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]], search: RidgeChoice | None = None
+) -> Workflow:
+    def copies(settings: Any) -> int:
+        return 2 if has_head(settings) else 0
+
+    return Workflow(run, _baseline, head_model, feature_copies=copies, search=search)
 
 
 WORKFLOWS = {
-    "newton": _workflow(run_newton),
+    "newton": _workflow(run_newton, chosen_ridge),
     "fedavg": _workflow(run_fedavg),
     "fedprox": _workflow(run_fedprox),
     "fedsophia": _workflow(rounds.run_fedsophia),

@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernfed.errors import InvalidReplyError
 from kernfed.methods.online.messages import Ranges
 from kernfed_server.jobs.run import Run
 
 MOST_APART = 100.0
 """A client's range that ends so many spans of the other clients' beyond theirs does not count."""
+
+MOST_TOLD = 3.0
+"""A client whose range alone makes that of all so many times as wide is named."""
+
+
+def check_range(_client: str, ranges: Ranges) -> None:
+    """Refuse a range whose ends are not in their order.
+
+    Raises:
+        InvalidReplyError: They are not.
+    """
+    if ranges.target_low > ranges.target_high:
+        raise InvalidReplyError(f"states targets from {ranges.target_low:.6g} down to {ranges.target_high:.6g}")
 
 
 def largest_norm(ranges: Mapping[str, Ranges], run: Run) -> float:
@@ -49,6 +63,16 @@ def target_range(ranges: Mapping[str, Ranges], run: Run) -> tuple[float, float]:
                 "or give method.target_range"
             )
     ends = counted or ends
+    for client, (low, high) in sorted(counted.items()):
+        others = [end for c, end in counted.items() if c != client]
+        span = max((end[1] for end in others), default=0.0) - min((end[0] for end in others), default=0.0)
+        whole = max(high, *(end[1] for end in others)) - min(low, *(end[0] for end in others)) if others else 0.0
+        if span > 0.0 and whole > MOST_TOLD * span:
+            run.note(
+                f"{client}: training targets from {low:.4g} to {high:.4g} make the range that all targets are mapped "
+                f"by {whole / span:.3g} times as wide as without it, and count; look at them, or give "
+                "method.target_range"
+            )
     return min(low for low, _ in ends.values()), max(high for _, high in ends.values())
 
 

@@ -7,13 +7,16 @@ every kernel in each round (`vm-kofl`, `em-kofl`: `metric`); updated weights of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.aggregate import norm
+from kernfed.maths.robust import MeanRule
 from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
@@ -34,7 +37,8 @@ from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
-from kernfed_server.methods.online.rounds import StreamLoop
+from kernfed_server.methods.online.rounds import Method, StreamLoop
+from kernfed_server.methods.online.updates import Updates
 
 
 async def run_ofskl(setup: Setup, settings: OfsklSettings, cohort: Cohort, run: Run) -> Model | None:
@@ -71,7 +75,7 @@ async def run_em_kofl(setup: Setup, settings: EmKoflSettings, cohort: Cohort, ru
 
     Source: Hong & Chae (2021), eM-KOFL.
     """
-    return await _mixed(setup, settings, cohort, run, _DrawnKernel)
+    return await _mixed(setup, settings, cohort, run, partial(_DrawnKernel, rule=settings.rule))
 
 
 async def run_perfedavg(setup: Setup, settings: PerFedAvgSettings, cohort: Cohort, run: Run) -> Model | None:
@@ -109,7 +113,7 @@ async def _mixed(
     settings: VmKoflSettings | EmKoflSettings,
     cohort: Cohort,
     run: Run,
-    method: type[_SharedWeights] | type[_DrawnKernel],
+    method: Callable[[KernelParameters, DictionarySettings, Run, int, tuple[float, float]], Method],
 ) -> Model | None:
     opened = await open_streams(setup, settings, cohort, run)
     scales = settings.dictionary_lengthscales
@@ -153,16 +157,16 @@ class _SharedWeights:
 
     def absorb(self, round_num: int, replies: Mapping[str, SharedStep]) -> None:
         """See `online_rounds.Method.absorb`."""
-        n = self.kernels.dictionary.num_kernels
-        every = np.arange(n)
+        kernels, n = self.kernels, self.kernels.dictionary.num_kernels
+        every, norms = np.arange(n), self.kernels.norms
         counted = [
             reply
             for client, reply in replies.items()
-            if len(reply.losses) == n and self.kernels.sound(client, every, reply.gradient)
+            if kernels.sound_losses(client, reply.losses, norms) and kernels.sound(client, every, reply.gradient)
         ]
         if counted:
             steps = [ClientStep(np.arange(n), reply.gradient, reply.num_samples) for reply in counted]
-            self.kernels.move(round_num, pool(steps, n, self.kernels.dictionary.num_features, 1.0))
+            kernels.move(round_num, pool(steps, n, kernels.dictionary.num_features, 1.0))
             self.learn_weights(counted)
 
     def learn_weights(self, counted: Sequence[SharedStep | LocalStep]) -> None:
@@ -184,10 +188,18 @@ class _DrawnKernel:
     """Kernels that clients move by themselves; one per round is drawn by a common mix, predicts, and is averaged."""
 
     def __init__(
-        self, kernels: KernelParameters, settings: DictionarySettings, run: Run, seed: int, rates: tuple[float, float]
+        self,
+        kernels: KernelParameters,
+        settings: DictionarySettings,
+        run: Run,
+        seed: int,
+        rates: tuple[float, float],
+        *,
+        rule: MeanRule,
     ) -> None:
-        """As `_SharedWeights`."""
+        """As `_SharedWeights`; `rule` is that of the mean of the drawn kernel's parameters."""
         self._shared = _SharedWeights(kernels, settings, run, seed, rates)
+        self._updates = Updates(run, rule)
 
     def _drawn(self, round_num: int) -> int:
         weights = self._shared.hedge.weights()
@@ -214,13 +226,17 @@ class _DrawnKernel:
 
     def absorb(self, round_num: int, replies: Mapping[str, LocalStep]) -> None:
         """See `online_rounds.Method.absorb`."""
-        n = self._shared.kernels.dictionary.num_kernels
-        counted = [reply for reply in replies.values() if len(reply.losses) == n]
-        if counted:
-            rows = sum(reply.num_samples for reply in counted)
-            mean = np.sum([reply.num_samples / rows * reply.theta[0] for reply in counted], axis=0)
-            self._shared.kernels.place(round_num, self._drawn(round_num), mean)
-            self._shared.learn_weights(counted)
+        kernels, drawn = self._shared.kernels, self._drawn(round_num)
+        norms = kernels.own_norms(round_num)
+        counted = {c: reply for c, reply in replies.items() if kernels.sound_losses(c, reply.losses, norms)}
+        theta = {c: reply.theta[0] for c, reply in counted.items()}
+        before = kernels.state.theta[drawn]
+        floor = 1.0 + self._shared.settings.outlier_spans + kernels.norms[drawn]
+        theta = self._updates.plausible(theta, before, floor, most=norms[drawn])
+        if theta:
+            rows = {c: counted[c].num_samples for c in theta}
+            kernels.place(round_num, drawn, self._updates.mean(theta, rows, before))
+            self._shared.learn_weights([counted[c] for c in theta])
 
     def to_arrays(self) -> Mapping[str, Array]:
         """See `online_rounds.Method.to_arrays`."""
@@ -236,6 +252,7 @@ class _Network:
 
     def __init__(self, setup: Setup, settings: PerFedAvgSettings, run: Run) -> None:
         self._settings = settings
+        self._updates = Updates(run, settings.rule)
         d = len(setup.agreed.mean)
         resumed = run.resumed
         start = online_meta.start(d, settings.hidden, setup.schema.seed) if resumed is None else resumed["weights"]
@@ -258,10 +275,11 @@ class _Network:
     def absorb(self, round_num: int, replies: Mapping[str, MetaStep]) -> None:
         """See `online_rounds.Method.absorb`."""
         del round_num
-        counted = [reply for reply in replies.values() if reply.weights.shape == self.weights.shape]
-        rows = sum(reply.num_samples for reply in counted)
-        if rows:
-            self.weights = np.sum([reply.num_samples / rows * reply.weights for reply in counted], axis=0)
+        fitting = {c: reply.weights for c, reply in replies.items() if reply.weights.shape == self.weights.shape}
+        counted = self._updates.plausible(fitting, self.weights, floor=norm(self.weights))
+        if counted:
+            rows = {c: replies[c].num_samples for c in counted}
+            self.weights = self._updates.mean(counted, rows, self.weights)
 
     def to_arrays(self) -> Mapping[str, Array]:
         """See `online_rounds.Method.to_arrays`."""

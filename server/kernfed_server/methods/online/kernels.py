@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernfed.arrays import Array
+from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
@@ -15,7 +15,16 @@ from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
-from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, most_gradient, paper_step, pool
+from kernfed.methods.online.server_step import (
+    AdaptiveStep,
+    ClientStep,
+    Pooled,
+    most_gradient,
+    most_loss,
+    most_parameter,
+    paper_step,
+    pool,
+)
 from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
@@ -111,8 +120,6 @@ class KernelParameters:
         self._least = least_probability
         self._bin_size = bin_size
         self._told = False
-        self._named: set[str] = set()
-        """Clients whose gradients cannot be."""
         n = dictionary.num_kernels
         resumed = run.resumed
         if resumed is not None:
@@ -167,13 +174,41 @@ class KernelParameters:
         norms = np.sqrt(np.square(gradient).sum(axis=1))
         if bool((norms <= most[kernels] * (1.0 + 1e-3)).all()):  # parameters may have travelled in float32
             return True
-        if client not in self._named:
-            self._named.add(client)
-            self._run.note(
-                f"{client} sent gradients that its rows cannot have, which do not count: of norm {norms.max():.3g}, "
-                f"where rows within the agreed ranges give at most {most[kernels].max():.3g}"
-            )
+        self._run.note_first(
+            f"gradients of {client}",
+            f"{client} sent gradients that its rows cannot have, which do not count: of norm {norms.max():.3g}, "
+            f"where rows within the agreed ranges give at most {most[kernels].max():.3g}",
+        )
         return False
+
+    def sound_losses(self, client: str, losses: Array, norms: Floats) -> bool:
+        """Whether rows can give these losses of all kernels, whose parameters have at most these norms; as `sound`."""
+        if len(losses) != self.dictionary.num_kernels:
+            return False
+        opened = self._opened
+        most = most_loss(norms, opened.loss, opened.outlier_spans, self._settings.regularisation)
+        if bool(((losses >= 0.0) & (losses <= most * (1.0 + 1e-3))).all()):
+            return True
+        self._run.note_first(
+            f"losses of {client}",
+            f"{client} sent losses that its rows cannot have, which do not count: from {losses.min():.3g} to "
+            f"{losses.max():.3g}, where rows within the agreed ranges give 0 to {most.max():.3g}",
+        )
+        return False
+
+    @property
+    def norms(self) -> Floats:
+        """Of each kernel's parameters, shape (N,)."""
+        found: Floats = np.sqrt(np.square(self.state.theta).sum(axis=1))
+        return found
+
+    def own_norms(self, round_num: int) -> Floats:
+        """Largest norms that a client's own parameters can have in a round, where it moves them by itself, (N,)."""
+        assert self._rate is not None  # noqa: S101  # of a step that does not adapt
+        opened = self._opened
+        rounds = (round_num - self._moved).astype(np.float64)
+        spans, penalty = opened.outlier_spans, self._settings.regularisation
+        return most_parameter(self.norms, rounds, opened.loss, spans, self._rate, penalty)
 
     def move(self, round_num: int, pooled: Pooled) -> None:
         """Step along what clients sent."""

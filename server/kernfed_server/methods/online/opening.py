@@ -29,7 +29,7 @@ from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import json_array, json_of
 from kernfed_server.methods.online.agreed import Opened, former_opening
-from kernfed_server.methods.online.agreed_ranges import largest_norm, target_range
+from kernfed_server.methods.online.agreed_ranges import check_range, largest_norm, target_range
 
 _OPENED, _DRAWN = "streams", "dictionary"
 """Names of what is agreed on here."""
@@ -80,7 +80,7 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
         low, high = settings.target_range
     norm = None if settings.row_norm == "auto" else settings.row_norm
     if norm is None or low is None or high is None:
-        ranges = await gate.ask(RangesRequest())
+        ranges = await gate.ask(RangesRequest(), check=check_range)
         norm = largest_norm(ranges, run) if norm is None else norm
         if low is None or high is None:
             low, high = target_range(ranges, run)

@@ -72,8 +72,6 @@ class RidgeParameters:
         self._ridges = PooledRidges.start(n, f) if resumed is None else PooledRidges.from_arrays(resumed)
         self._evidence: dict[str, float] = {} if resumed is None else resumed.json(_EVIDENCE)
         """What each client told last, see `PooledStep`."""
-        self._named: set[str] = set()
-        """Clients whose statistics cannot be."""
         self._theta = self._solved()
 
     def _solved(self) -> Array:
@@ -106,10 +104,10 @@ class RidgeParameters:
                 wrong = contradiction(found, reply.num_samples, self._opened.loss, self._opened.outlier_spans)
             except InvalidTensorError as err:
                 wrong = str(err)
-            if wrong and client not in self._named:
-                self._named.add(client)
-                self._run.note(f"{client} sent statistics that its rows cannot have, which do not count: {wrong}")
-            if not wrong:
+            if wrong:
+                words = f"{client} sent statistics that its rows cannot have, which do not count: {wrong}"
+                self._run.note_first(f"statistics of {client}", words)
+            else:
                 factors[client] = found
                 self._evidence[client] = reply.evidence
         if factors:

@@ -23,6 +23,8 @@ from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
 from kernfed.methods.online.settings import StreamSettings
+from kernfed.methods.shared_settings import AveragedSettings
+from kernfed.methods.shares import ALIKE
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.preparation import Setup
@@ -286,7 +288,10 @@ class StreamLoop:
             if m.sums.num_rows
         }
         rows = {client: of.rows for client, of in clients.items()}
-        self._run.weighs({client: float(n) for client, n in rows.items()}, "rows learned so far", rows)
+        settings = self._settings
+        alike = isinstance(settings, AveragedSettings) and settings.rule.alike
+        weights = {client: 1.0 if alike else float(n) for client, n in rows.items()}
+        self._run.weighs(weights, ALIKE if alike else "rows learned so far", rows)
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from kernfed.errors import InvalidReplyError
-from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.maths.aggregate import norm
-from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
+from kernfed.maths.triangles import unpack
+from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest, Statistics
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND
+
+_ROUNDING = 1e-3
+_MOST_FEATURES = 8.0
 
 
 def check_embedding(reply: ClientEmbedding, request: EmbedRequest) -> None:
@@ -23,3 +27,23 @@ def check_embedding(reply: ClientEmbedding, request: EmbedRequest) -> None:
     spread = 2.0 * most**2  # n/(n - 1) times the mean of |phi|^2, of two rows or more
     if reply.trace > spread:
         raise InvalidReplyError(f"an embedding of rows that vary by {reply.trace:.3g}, which is at most {spread:.3g}")
+
+
+def impossible_statistics(reply: Statistics, kernel: Kernel, *, constant: bool) -> str:
+    """Say why normal equations of all inputs are of no rows; empty: they may be.
+
+    The mean square of the constant is 1. Random features of a row have norm √2 at most, and so has what is subtracted
+    from them, so their mean square is 8 at most.
+
+    Args:
+        reply: Of a client.
+        kernel: Of the feature map.
+        constant: Whether the first input is the constant.
+    """
+    squares = unpack(reply.gram, len(reply.moment)).diagonal()
+    if constant and abs(squares[0] - 1.0) > _ROUNDING:
+        return f"the constant has a mean square of {squares[0]:.6g} in its normal equations, which is 1"
+    features = float(squares[int(constant) :].sum())
+    if kernel in RANDOM_KERNELS and features > _MOST_FEATURES * (1.0 + _ROUNDING):
+        return f"features have a mean square of {features:.3g} in its normal equations, at most {_MOST_FEATURES:g}"
+    return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.linalg import solve
 
@@ -12,6 +14,7 @@ from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.messages import FactorRequest, ProjectRequest, Statistics, StatisticsRequest
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.kept_replies import replies_array, replies_of
+from kernfed_server.methods.personalise.checks import impossible_statistics
 from kernfed_server.methods.personalise.directions import FEATURES_KEPT, leading_directions, pool_factors
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -27,13 +30,15 @@ async def collect_statistics(job: Personalisation) -> None:
         replies = await _ask(job)
     except QuorumNotMetError:
         replies = {}
+    wrong = _impossible(job, replies)
+    replies = {client: reply for client, reply in replies.items() if client not in wrong}
     missing = [client for client in job.clients if client not in replies]
     sharing = len(job.clients) - len(missing)
     if not missing:
         job.statistics = replies
         return
-    faults = job.cohort.faults
-    reasons = sorted({faults[c].message if c in faults else "no answer in time" for c in missing})
+    faults = {client: fault.message for client, fault in job.cohort.faults.items()} | wrong
+    reasons = sorted({faults.get(client, "no answer in time") for client in missing})
     before = f'weights = "{job.settings.weights}", trainer = "{job.settings.trainer}"'
     if sharing >= max(2, len(missing)):
         job.statistics = {client: replies[client] for client in job.clients if client in replies}
@@ -50,6 +55,19 @@ async def collect_statistics(job: Personalisation) -> None:
         "of the clients, and of two. All clients of this job go on by their embeddings, with "
         f'weights = "{job.settings.weights}", trainer = "{job.settings.trainer}"'
     )
+
+
+def _impossible(job: Personalisation, replies: Mapping[str, Statistics]) -> dict[str, str]:
+    """Clients whose normal equations are of no rows, each with why; those of directions are not judged."""
+    if job.basis is not None:
+        return {}
+    found = {}
+    for client, reply in replies.items():
+        why = impossible_statistics(reply, job.setup.agreed.spec.kernel, constant=job.setup.intercept)
+        if why:
+            found[client] = why
+            job.cohort.discount(client, StatisticsRequest.step)
+    return found
 
 
 async def _ask(job: Personalisation) -> dict[str, Statistics]:

@@ -18,7 +18,7 @@ from kernfed.methods.reweight.messages import (
 )
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.methods.reweight.settings import ReweightSettings
-from kernfed.methods.shares import ROWS
+from kernfed.methods.shares import ALIKE, ROWS
 from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
@@ -132,7 +132,7 @@ class Reweighting:
 
     def tell_weights(self) -> None:
         """Say by what clients count in the means of the job's own model."""
-        rule = {"rows": ROWS, "effective": "effective rows", "equal": "the same for each client"}
+        rule = {"rows": ROWS, "effective": "effective rows", "equal": ALIKE}
         by = rule[self.settings.client_weights] + (" times the mean density ratio" if self.variant == MIXTURE else "")
         self.run.weighs(self.client_weights(self.variant), by)
 

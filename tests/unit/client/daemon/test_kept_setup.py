@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from kernfed.errors import (
     JobStateMissingError,
 )
 from kernfed.federation.messages.base import Request
+from kernfed.jobs.client_file import STREAM_STATES
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed_client.daemon import kept_setup
+from kernfed_client.daemon.kept_setup import remove_many, remove_old
 from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, STEPS, World
 
 
@@ -56,6 +59,29 @@ def test_jobs_without_end_leave_few_folders(tmp_path: Path, monkeypatch: pytest.
     left = {path.parent.parent.name for path in (tmp_path / "jobs").glob("*/setup/*")}
     assert left == {hashlib.sha256(f"j{n}".encode()).hexdigest()[:32] for n in range(17, 30)}
     assert [path.name for path in (tmp_path / "jobs").glob("*/model.json")] == ["model.json"]
+
+
+def test_states_of_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They outlast their jobs, in number, bytes and days; the longest unused go first, and none of a job that runs."""
+    monkeypatch.setattr(kept_setup, "MOST_STATES", 5)
+    jobs, now = tmp_path / "jobs", time.time()
+    folders = [jobs / f"{number}" for number in range(8)]
+    for days, folder in enumerate(reversed(folders)):
+        (folder / STREAM_STATES).mkdir(parents=True)
+        (folder / STREAM_STATES / "rounds.state").write_bytes(bytes(100))
+        os.utime(folder / STREAM_STATES / "rounds.state", (now, now - days * 86400))
+    (folders[1] / "model.json").write_text("{}")
+    remove_many(jobs, {folders[0]})
+    left = {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")}
+    assert left == {"0", "4", "5", "6", "7"}
+    assert [path.name for path in folders[1].iterdir()] == ["model.json"]
+    assert not folders[2].exists()
+    monkeypatch.setattr(kept_setup, "MOST_STATES_BYTES", 250)
+    remove_many(jobs, {folders[0]})
+    assert {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")} == {"0", "7"}
+    monkeypatch.setattr(kept_setup, "STATES_FORGOTTEN_AFTER_S", -1.0)
+    remove_old(jobs, {folders[0]})
+    assert {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")} == {"0"}
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])

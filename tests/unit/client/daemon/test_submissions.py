@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from kernfed.errors import SubmissionError
+from kernfed.jobs.info import ClientInfo
 from kernfed.pki.identity import Identity, Role
 from kernfed.pki.revocation_list import sign_list
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon.submissions import MAX_JOBS, Submissions
+from kernfed_server.federation.session import Session, ToldSubmission
 from kernfed_testing.identities import make_identities
 
 NOW = datetime.now(UTC)
@@ -147,4 +149,29 @@ def test_a_coordinator_cannot_fill_the_memory(world: World) -> None:
     assert world.client.num_bytes < 64 * MAX_JOBS
     for number in range(50):
         world.client.told(task_pb2.JobSubmission(job_id=f"large-{number}", job_toml="#" * (1 << 20)))
-    assert world.client.num_bytes <= 32 << 20
+    assert world.client.num_bytes <= 40 << 20
+
+
+def _kept(client: Submissions, job: task_pb2.JobSubmission) -> bool:
+    """Whether a client still has it: what is missing is told apart from what does not hold."""
+    with pytest.raises(SubmissionError) as refused:
+        client.proven(task_pb2.Task(job_id=job.job_id, submission_sha256=b"x"))
+    return "did not pass on" not in str(refused.value)
+
+
+def test_what_the_coordinator_takes_to_be_here_is_here(world: World) -> None:
+    """With 400 jobs in turn, the client has each task's submission, though both let some go; those in use are not."""
+    session = Session(ClientInfo("site"), "1", "aa", {})
+    jobs = [task_pb2.JobSubmission(job_id=f"demo-{number}", job_toml="#" * 1000) for number in range(400)]
+    times = 0
+    for turn in range(3):
+        for number, told in enumerate(jobs):
+            for job in (told, jobs[0]):  # the first one has tasks all the time
+                known = job.job_id in session.told
+                session.tell_submission(ToldSubmission(job.job_id, b"", job.SerializeToString()))
+                if not known:
+                    world.client.told(job)
+                    times += 1
+                world.client.used(job.job_id)
+                assert _kept(world.client, job), (turn, number)
+    assert times == 1 + 3 * 399

@@ -50,6 +50,7 @@ target = "y"
 {backbone}
 features = ["{features}"]
 classes = ["columns", "rows"]
+split = "by-content"
 [features]
 kernel = "linear"
 """

@@ -36,7 +36,7 @@ def scaled(num_columns: int = 2) -> Scaled:
 
 
 def mapped() -> Mapped:
-    return map_rows(scaled(), SPEC, CPU, lambda: 1 << 30)
+    return map_rows(scaled(), SPEC, CPU, lambda: 1 << 30, (1, 1))
 
 
 def test_rows_become_features_and_columns_of_targets() -> None:

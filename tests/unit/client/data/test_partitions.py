@@ -76,11 +76,14 @@ def test_labels_never_leave_where_the_target_is_no_class(tmp_path: Path) -> None
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(("split", "sides"), [("by-content", {0}), ("copies-together", {0}), ("row-by-row", {1})])
+@pytest.mark.parametrize(
+    ("split", "sides"), [("by-record", {0}), ("by-content", {0}), ("copies-together", {0}), ("row-by-row", {1})]
+)
 def test_the_job_says_how_rows_are_split(tmp_path: Path, split: str, sides: set[int]) -> None:
     """`data.split` reaches the rows of a file."""
     text = "a,b,y\n" + "".join(f"{i % 30},{(i % 30) ** 2},{i % 30}\n" for i in range(90))
-    wanted = replace(regression(), copies_together=split != "row-by-row", by_content=split == "by-content")
+    by_content, by_record = split in ("by-content", "by-record"), split == "by-record"
+    wanted = replace(regression(), copies_together=split != "row-by-row", by_content=by_content, by_record=by_record)
     data = local(tmp_path, text, wanted)
     shared = {float(v) for v in data.train.x[:, 0]} & {float(v) for v in data.test.x[:, 0]}
     assert {int(bool(shared))} == sides

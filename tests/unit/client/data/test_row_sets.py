@@ -39,7 +39,7 @@ def test_the_same_rows_and_many_others_pass(tmp_path: Path) -> None:
     for _ in range(2):
         ask(site(tmp_path, 60))
     ask(site(tmp_path, 60), replace(PLAIN, features=("a",)))
-    ask(site(tmp_path, 60), replace(PLAIN, test_fraction=0.25, by_content=True))
+    ask(site(tmp_path, 60), replace(PLAIN, test_fraction=0.25, by_content=True, by_record=True))
     ask(site(tmp_path, 70))
     assert len(list((tmp_path / "state" / "row-sets").glob("*/*"))) >= 3
 

@@ -142,12 +142,13 @@ def test_rows_that_come_later_leave_the_order_of_the_others() -> None:
 
 
 def test_draws_are_refused_unless_the_policy_allows_them() -> None:
-    """A job that draws its split is refused where numbers stand for more than one row, with the keys of both files."""
-    drawn = regression()
+    """A split by the seed or the columns is refused where numbers stand for several rows, with the remedies."""
+    drawn = regression(by_record=True)
     file = ClientFile(datasets={"heart": DatasetSection(train=PartitionFile(path=Path("a.csv")))})
-    with pytest.raises(PolicyError, match=r"data.split = \"by-content\".*policy.drawn_splits"):
-        refuse_draws(file, "heart", drawn)
+    for split in (drawn, replace(drawn, by_content=True, by_record=False)):
+        with pytest.raises(PolicyError, match=r"data.split = \"by-record\".*policy.drawn_splits"):
+            refuse_draws(file, "heart", split)
     for policy in (PolicySection(min_rows=1), PolicySection(drawn_splits=True)):
         refuse_draws(file.model_copy(update={"policy": policy}), "heart", drawn)
-    for allowed in (replace(drawn, by_content=True), replace(drawn, test_fraction=0.0)):
+    for allowed in (replace(drawn, by_content=True, by_record=True), replace(drawn, test_fraction=0.0)):
         refuse_draws(file, "heart", allowed)

@@ -36,12 +36,13 @@ from kernfed_testing.places import HEART
 
 
 def heart_schema() -> DataSchema:
-    return data_schema(load_job(HEART / "newton.toml")[0])
+    return replace(data_schema(load_job(HEART / "newton.toml")[0]), by_record=False)
 
 
 def heart_job(state: Path, client: str = "va") -> LocalJob:
     file = load_client_file(HEART / "clients" / f"{client}.toml")
-    return LocalJob("j1", client, file.model_copy(update={"state": state}))
+    policy = file.policy.model_copy(update={"drawn_splits": True})
+    return LocalJob("j1", client, file.model_copy(update={"state": state, "policy": policy}))
 
 
 def rows(x: list[list[float]], labels: list[str] | None = None, y: list[float] | None = None) -> PartitionData:

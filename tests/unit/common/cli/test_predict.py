@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,6 +117,62 @@ def test_faulty_data_are_refused_with_file_column_and_row(
     with pytest.raises(DataError, match=message):
         raise result.exception
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_rows_with_gaps_are_kept_left_out_or_refused(model: Path, tmp_path: Path) -> None:
+    """`blank` keeps each row, `skip` tells the line of each that it keeps; both say which column lacks how many."""
+    data = HEART / "va.csv"  # gaps in many rows
+    whole = rows(data)
+    useful = [i for i, row in enumerate(whole) if all(row[name] for name in COLUMNS)]
+    refused = run(model, data, tmp_path / "out.csv")
+    assert isinstance(refused.exception, DataError)
+    assert "set --missing blank or skip" in str(refused.exception)
+    blank = run(model, data, tmp_path / "blank.csv", "--missing", "blank")
+    skip = run(model, data, tmp_path / "skip.csv", "--missing", "skip")
+    for done in (blank, skip):
+        assert done.exit_code == 0
+        assert f"{len(whole) - len(useful)} of {len(whole)} rows have no prediction:" in done.stderr
+        assert "va.csv: column 'trestbps', line " in done.stderr
+        assert f"{len(useful)} rows predicted" in done.stdout
+    kept, left = rows(tmp_path / "blank.csv"), rows(tmp_path / "skip.csv")
+    assert [{k: r[k] for k in whole[0]} for r in kept] == whole
+    assert [i for i, r in enumerate(kept) if r["prediction"]] == useful
+    assert [int(r["line"]) for r in left] == [i + 2 for i in useful]
+    assert [(r["prediction"], r["score"]) for r in left] == [(kept[i]["prediction"], kept[i]["score"]) for i in useful]
+    (tmp_path / "none.csv").write_text(",".join(COLUMNS) + "\n" + "," * (len(COLUMNS) - 1) + "\n")
+    none = run(model, tmp_path / "none.csv", tmp_path / "out.csv", "--missing", "skip")
+    assert isinstance(none.exception, DataError)
+    assert "no row can be predicted" in str(none.exception)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_the_rule_of_the_models_job_is_the_default(model: Path, tmp_path: Path) -> None:
+    """A job that dropped rows with gaps leaves a model that passes over them; an infinite value is passed over too."""
+    dropped = replace(model_of(LearningTask.BINARY, ("0", "1")), job={"missing": "drop-rows"})
+    dropped.save(tmp_path / "model")
+    text = (HEART / "cleveland.csv").read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join([*text[:3], text[3].replace("67,", ",", 1).replace("37,", "inf,", 1)]))
+    done = run(tmp_path / "model", tmp_path / "new.csv", tmp_path / "out.csv")
+    assert done.exit_code == 0
+    assert "1 of 3 rows have no prediction:" in done.stderr
+    assert [bool(r["prediction"]) for r in rows(tmp_path / "out.csv")] == [True, True, False]
+    assert run(tmp_path / "model", tmp_path / "new.csv", tmp_path / "b.csv", "--missing", "refuse").exit_code != 0
+
+
+def test_parquet_and_standard_streams(model: Path, tmp_path: Path) -> None:
+    """The same rows give the same predictions, whatever they are read from."""
+    frame = pd.read_csv(HEART / "cleveland.csv")
+    frame.to_parquet(tmp_path / "new.parquet")
+    assert run(model, HEART / "cleveland.csv", tmp_path / "a.csv").exit_code == 0
+    assert run(model, tmp_path / "new.parquet", tmp_path / "b.csv").exit_code == 0
+    for mine, other in zip(rows(tmp_path / "a.csv"), rows(tmp_path / "b.csv"), strict=True):
+        assert (mine["prediction"], mine["score"]) == (other["prediction"], other["score"])
+    program = "from kernfed.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "predict", "--model", str(model), "--data", "-", "--out", "-"]
+    content = (HEART / "cleveland.csv").read_bytes()
+    piped = subprocess.run(command, input=content, capture_output=True, check=True)  # our own command
+    assert piped.stdout == (tmp_path / "a.csv").read_bytes()
+    assert piped.stderr.decode() == f"-: {len(frame)} rows predicted\n"
 
 
 def test_a_device_that_is_not_there_is_said(model: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.events import EventKind
+from kernfed.jobs.former import former_of
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed_server.jobs.agreement import Agreement
@@ -181,6 +182,17 @@ def test_absurd_values_of_a_former_job_are_refused(tmp_path: Path, method: str) 
         save_file({**arrays, "run.agreement.facts": np.frombuffer(none, np.uint8)}, path)
         told = error(tmp_path, job_text(method, "first", rounds=4))
         assert "fingerprint '000000000000', and this coordinator draws" in told
+
+
+def test_the_job_file_says_which_job_it_is(tmp_path: Path) -> None:
+    """Its id is written at submission, where the operator signs it; another one is refused."""
+    run(tmp_path, "first", job_text("newton"))
+    job, text, files = attach_files(parse_job(job_text("newton", "first")), job_text("newton", "first"), tmp_path)
+    assert job.former is not None
+    assert job.former.job_id == former_of(job, {"first": files[job.files["first"]]}).job_id  # type: ignore[union-attr]  # it names one
+    other = parse_job(text.replace(job.former.job_id, "other-aaaaaaaa"))
+    with pytest.raises(ConfigError, match="says other-aaaaaaaa, and start_from leads to"):
+        former_of(other, {"first": files[job.files["first"]]})
 
 
 def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:

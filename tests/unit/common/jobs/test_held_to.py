@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from kernfed import rng
+from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
 from kernfed.methods.heads.messages import HeadGradientRequest
+from kernfed.methods.online.losses import Loss
+from kernfed.methods.online.messages import OpenStreamRequest
 from kernfed.methods.registry import METHODS
 from kernfed.methods.ridge.messages import GradientDescentRequest
 
@@ -40,6 +43,19 @@ def job(method: str = "", features: str = "") -> JobFile:
 def update(**numbers: Any) -> GradientDescentRequest:
     sent = {"ridge": 0.5, "learning_rate": 0.1, "num_steps": 5, "batch_size": 20, "seed": 1, **numbers}
     return GradientDescentRequest(weights=np.zeros((2, 1)), **sent)
+
+
+def test_rows_held_out_as_an_earlier_release_did() -> None:
+    """A job that a former release began may go on by its split, unless the file says how; no other job may."""
+    text = TEXT.replace("[features]", 'split = "by-content"\n[features]')
+    silent, said = job(), parse_job(text.format(method="", features=""))
+    drawn = replace(data_schema(silent), by_content=False, copies_together=False)
+    asked = DescribeDataRequest(dataset="default", schema=drawn)
+    assert contradiction(silent, asked, former=True) == ""
+    for refused in (contradiction(silent, asked), contradiction(said, asked, former=True)):
+        assert "asks for copies_together False, and the job file says True" in refused
+    other = replace(asked, schema=replace(drawn, test_fraction=0.5))
+    assert "test_fraction" in contradiction(silent, other, former=True)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +92,42 @@ def test_a_ridge_with_which_the_rounds_only_begin(keys: str, held: bool) -> None
     text = TEXT.replace("fedavg", "newton").format(method=f'loss = "squared"\nridge = 0.5\n{keys}', features="")
     told = contradiction(parse_job(text), HeadGradientRequest(ridge=5.0, leave_out=False, weights=np.zeros((2, 1))))
     assert (told == "head.gradient asks for ridge 5.0, and the job file says 0.5") is held
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "good"),
+    [
+        ("", (0.5, 5.0, 0.05, 5e5, 0.5 * 10.0**-11), True),
+        ("", (1e-300, 0.0, 0.7, 5e6, 5e-13), False),
+        ('raise_ridge = "up"', (0.5, 0.7, 1e6), True),
+        ('raise_ridge = "up"', (0.49, 1e-300, 1.1e6), False),
+    ],
+)
+def test_ridges_that_rounds_choose_are_bounded(keys: str, asked: tuple[float, ...], good: bool) -> None:
+    """Those of a search are the file's by factors of 10; raised once, it is no lower than the file's."""
+    text = TEXT.replace("fedavg", "newton").format(method=f'loss = "squared"\nridge = 0.5\n{keys}', features="")
+    for ridge in asked:
+        request = HeadGradientRequest(ridge=ridge, leave_out=False, weights=np.zeros((2, 1)))
+        assert (contradiction(parse_job(text), request) == "") is good, ridge
+
+
+def test_the_job_that_is_gone_on_from() -> None:
+    """A client's state of another job than the file names, or of any where it names none, is not gone on from."""
+    text = (
+        TEXT.replace("fedavg", "online").replace("[features]\nnum_frequencies = 20", "").format(method="", features="")
+    )
+    begins = f'start_from = "weeks"\n{text}[files]\nweeks = "{"0" * 64}"\n'
+    opened = OpenStreamRequest(norm=1.0, target_low=0.0, target_span=1.0, loss=Loss.SQUARED, seed=1, outlier_spans=5.0)
+    other = replace(opened, former="other-aaaaaaaa")
+    assert contradiction(parse_job(text), opened) == ""
+    assert "asks for the state of job other-aaaaaaaa" in contradiction(parse_job(text), other)
+    held = parse_job(f'{begins}[former]\njob_id = "weeks-aaaaaaaa"\n')
+    assert contradiction(held, replace(opened, former="weeks-aaaaaaaa")) == ""
+    for wrong in (opened, other):
+        assert "and the job file says weeks-aaaaaaaa" in contradiction(held, wrong)
+    assert contradiction(parse_job(begins), other) == ""  # submitted by an earlier release
+    with pytest.raises(ConfigError, match="there is no start_from"):
+        parse_job(f'{text}[former]\njob_id = "weeks-aaaaaaaa"\n')
 
 
 @pytest.mark.parametrize(

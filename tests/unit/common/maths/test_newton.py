@@ -244,3 +244,20 @@ def test_nonsense_from_clients_is_refused() -> None:
         state.absorb(z[:-1], z[:-1])
     with pytest.raises(InvalidReplyError):
         state.bound(z[:-1])
+
+
+def test_another_ridge_needs_no_trip() -> None:
+    """Shifted, the iteration holds the minimiser over its directions with that ridge, and its true residual."""
+    draw = np.random.default_rng(4)
+    a = draw.normal(size=(30, 12))
+    gram, c = a.T @ a / 30, draw.normal(size=(12, 2))
+    state = BlockConjugateGradients.start(c, (gram + 0.1 * np.eye(12)) @ c, c)
+    for _ in range(2):
+        z = draw.normal(size=(12, 2))
+        state.absorb(z, (gram + 0.1 * np.eye(12)) @ z)
+    moved = state.shifted(-0.09)
+    hessian, basis = gram + 0.01 * np.eye(12), np.linalg.qr(state.basis)[0]
+    best = basis @ np.linalg.solve(basis.T @ hessian @ basis, basis.T @ c)
+    np.testing.assert_allclose(moved.weights, best, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(moved.residual, hessian @ moved.weights - c, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(moved.shifted(0.09).weights, state.weights, rtol=1e-9, atol=1e-10)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernfed.maths.aggregate import SLICE
-from kernfed.maths.robust import MeanRule, bounded_factors, bounded_mean, combined
+from kernfed.maths.robust import MeanRule, bounded_factors, bounded_mean, combined, far_beyond
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=9)
 
@@ -54,3 +54,14 @@ def test_of_two_updates_the_shorter_one_says_how_long_the_other_may_be() -> None
     before = np.zeros(1)
     assert bounded_factors([np.array([1.0]), np.array([100.0])], before, 1.0) == pytest.approx([1.0, 0.01])
     assert bounded_factors([before, before], before, 1.0) == [1.0, 1.0]
+
+
+def test_who_is_far_beyond_the_others() -> None:
+    """By hand: the median of the others decides, two of five do not cover each other, and the floor spares what is
+    short.
+    """
+    assert far_beyond({"a": 1.0, "b": 2.0, "c": 1.0, "d": 1e5, "e": 2e5}, 0.1) == ["d", "e"]
+    assert far_beyond({"a": 1e-9, "b": 2e-9, "c": 0.5}, 1.0) == []
+    assert far_beyond({"a": 1.0, "b": 999.0}, 0.1) == []
+    assert far_beyond({"a": 1.0, "b": 1001.0}, 0.1) == ["b"]
+    assert far_beyond({"a": 1001.0}, 1.0) == ["a"]

@@ -78,6 +78,22 @@ async def test_keeps_trying_and_warns(tmp_path: Path) -> None:
     assert min(clock.sleeps) >= 1
 
 
+async def test_a_ca_at_its_own_end_is_not_asked_ever_faster(tmp_path: Path) -> None:
+    """A renewal that brings no later end is an error that says so, once an hour at most."""
+    ids = make_identities(tmp_path)
+    identity = Identity.load(ids.client(days=1))
+    clock = Clock(identity.not_after - timedelta(hours=7.5), identity.not_after)
+    asked: list[datetime] = []
+
+    async def renew(old: Identity) -> None:
+        asked.append(clock.time)
+
+    with structlog.testing.capture_logs() as logs, pytest.raises(Stop):
+        await keep_renewed(identity.folder, renew, now=clock.now, sleep=clock.sleep)
+    assert 7 <= len(asked) <= 8
+    assert sum("for the federation's CA ends then" in e["event"] for e in logs) == len(asked)
+
+
 def test_due_and_retry(tmp_path: Path) -> None:
     """The due time is 2/3 of the life; tries come between a second and an hour apart."""
     identity = Identity.load(make_identities(tmp_path).client(days=3))

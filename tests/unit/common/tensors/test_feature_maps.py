@@ -11,6 +11,7 @@ import torch
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
+from kernfed.maths.few_rows import few_products
 from kernfed.tensors.feature_maps import FeatureMap, random_features
 from kernfed_testing.oracles import exact_gram
 from kernfed_testing.ridge_clients import load_golden
@@ -72,6 +73,21 @@ def test_exact_maps_are_exact(kernel: Kernel) -> None:
     phi = FeatureMap(spec)
     torch.testing.assert_close(phi(x) @ phi(y).T, exact_gram(spec, x, y), rtol=1e-13, atol=1e-13)
     assert phi(y).shape == (len(DISTANCES), spec.num_features)
+
+
+def test_products_of_few_rows_are_linear_in_both_columns() -> None:
+    """Of a polynomial such a product is what it would be where one of its factors is 0; all else stays, bit for bit."""
+    x = np.random.default_rng(1).normal(size=(60, 3))
+    x[:, 1], x[:, 2] = np.arange(60) < 20, (np.arange(60) >= 19) & (np.arange(60) < 40)
+    few = few_products(x, 10)
+    spec = make_spec(Kernel.POLYNOMIAL2, FeatureForm.COSINE, 3, 1.0, 0, 0)
+    plain, found = (FeatureMap(spec, few=given)(torch.tensor(x)).numpy() for given in (None, few))
+    differs = (plain != found).any(axis=0)
+    assert few.num == 1
+    assert differs.sum() == 1
+    assert np.flatnonzero((plain != found).any(axis=1)).tolist() == [19]
+    assert plain[19, differs] == pytest.approx(np.sqrt(2.0))
+    assert not found[:, differs].any()
 
 
 def test_half_cosine_features_agree_with_the_golden_ones() -> None:

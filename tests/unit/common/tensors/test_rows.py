@@ -92,3 +92,16 @@ def test_a_problem_is_the_same_to_the_bit_under_any_limit(monkeypatch: pytest.Mo
 
     for narrow, wide in zip(weights(1 << 12), weights(1 << 40), strict=True):
         assert torch.equal(narrow, wide)
+
+
+def test_some_rows_are_read_like_all() -> None:
+    """Rows by their places have the features, mean and scales that they have among all."""
+    phi, x = feature_map(num=40), points(90)
+    scale = torch.linspace(1.0, 2.0, 90, dtype=torch.float64)
+    mapped = MappedRows(x, phi).minus(phi(x).mean(0)).times(scale)
+    index = torch.tensor([80, 3, 3, 41])
+    for rows in (mapped, KeptRows(mapped.whole())):
+        some = rows.some(index)
+        assert some.shape == (4, 40)
+        torch.testing.assert_close(some.whole(), mapped.whole()[index], rtol=0, atol=1e-14)
+        torch.testing.assert_close(torch.cat(list(some.blocks())), mapped.whole()[index], rtol=0, atol=1e-14)

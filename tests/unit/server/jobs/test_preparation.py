@@ -166,7 +166,23 @@ BAD_DESCRIPTIONS = [
     pytest.param(lambda d: replace(d, deviation=(-1.0,) * 3), "INVALID_MESSAGE", id="negative-deviation"),
     pytest.param(lambda d: replace(d, mean_rest=(0.0,) * 9), "INVALID_REPLY", id="many-rests"),
     pytest.param(lambda d: replace(d, backbone="ab"), "INVALID_REPLY", id="backbone-of-its-own"),
+    pytest.param(lambda d: replace(d, sparse_columns=("x0", "z")), "INVALID_REPLY", id="sparse-column-of-its-own"),
 ]
+
+
+def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
+    """The operator reads at which client, in which columns, and that there are products; not how many rows."""
+    tamper: dict[tuple[str, str], Any] = {
+        ("bee", "data.describe"): lambda d: replace(d, sparse_columns=("x1", "y")),
+        ("cat", "data.map_features"): lambda found: replace(found, sparse_products=3),
+    }
+    notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
+    assert [note for note in notes if "policy.sparse_columns" in note] == [
+        "bee: fewer rows than policy.min_rows there differ from the others in x1, y, so they are taken as the others; "
+        "leave such columns out, or its administrator can allow them with policy.sparse_columns",
+        "cat: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are taken as 0, "
+        "unless policy.sparse_columns allows them",
+    ]
 
 
 @pytest.mark.parametrize(("tamper", "reason"), BAD_DESCRIPTIONS)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kernfed.federation.events import EventKind
+from kernfed.methods.finding import BegunFinding
 from kernfed_simulation.federation import from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.in_process import bench, make_job, regression_rows
@@ -62,6 +63,23 @@ def test_a_restart_keeps_the_number_though_a_client_is_gone(tmp_path: Path) -> N
     assert any("ridge 0.0003: by the rule for the rows with which the job began" in note for note in anew.notes)
     assert any("ridge 0.001: the job began before there was a rule" in note for note in stored.notes)
     assert not any("by the rule" in note for note in stored.notes)
+
+
+@pytest.mark.parametrize(("rules", "split"), [(0, "row-by-row"), (2, "copies-together"), (3, "by-content"), (4, None)])
+def test_a_job_of_before_says_how_it_holds_rows_out(tmp_path: Path, rules: int, split: str | None) -> None:
+    """A run goes on by the split of the release that began it, and publishes that in place of today's default."""
+    rows = regression_rows(SIZES)
+    job = make_job("fedavg", rounds=3)
+    last = bench(rows, tmp_path).run(job, stop_before=2).journal.last
+    assert last is not None
+    before = replace(last, state={**last.state, "run.rules": np.array([rules])})
+    resumed = bench(rows, tmp_path).run(job, resumed=before)
+    begun = [e.finding for e in resumed.journal.events if e.message == BegunFinding.name]
+    assert begun == ([] if split is None else [{"values": {"data.split": split}}])
+    for found in begun:
+        assert found is not None
+        told = BegunFinding.from_json(found).put_into(job.plan())
+        assert told == {**job.plan(), "data": {**job.plan()["data"], "split": split}}
 
 
 def test_the_record_names_rule_and_number(tmp_path: Path) -> None:

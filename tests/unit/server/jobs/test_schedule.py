@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
+from kernfed.jobs.job_file import parse_job
+from kernfed_server.jobs.queue import is_endless
 from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, plan
 
 
@@ -48,6 +52,25 @@ def test_a_client_may_work_for_several_jobs_where_allowed() -> None:
     decisions = plan(jobs, seen("a"), {"1": ("a",)}, jobs_per_client=2)
     assert decisions["2"] == Start(("a",))
     assert decisions["3"] == Wait("waiting: a works for 1, 2", False)
+
+
+def test_a_job_without_end_is_named() -> None:
+    """Who waits for it is told what to do; of one that ends by itself there is nothing to do."""
+    decisions = plan([queued("3", ("a", "b"))], seen("a", "b"), {"1": ("a",), "2": ("b",)}, endless={"2"})
+    why = (
+        "waiting: a, b work for 1, 2; 2 runs without end: cancel what is no longer needed, or raise jobs_per_client in "
+        "the coordinator file"
+    )
+    assert decisions["3"] == Wait(why, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "keys", "endless"), [("online", "", True), ("online", "rounds = 9", False), ("dkrr", "", False)]
+)
+def test_which_jobs_have_no_end(method: str, keys: str, endless: bool) -> None:
+    """Those on streams without a number of rounds."""
+    data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["a"]\n'
+    assert is_endless(parse_job(f'name = "demo"\n[method]\nname = "{method}"\n{keys}\n{data}')) is endless
 
 
 def test_without_names_the_cohort_is_who_offers_the_data_set() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from kernfed.maths.folds import num_splits
 from kernfed.methods.heads.ridge_path import RIDGE_GAIN, following
 from kernfed.methods.heads.tensors.losses import Head, fit
 
-FOLDS = 5
-"""Parts of the rows, each of which may be kept apart."""
-ENOUGH_APART = 100
+_ENOUGH_APART = 100
 """Rows kept apart by which a ridge is chosen: where a part has fewer, more parts are kept apart in turn."""
 _TOLERANCE, _MAX_ITERATIONS = 1e-4, 60
 """Of the fits on the way."""
@@ -28,20 +26,15 @@ class Split:
     validation: Head
 
 
-def num_splits(num_rows: int) -> int:
-    """How many of the `FOLDS` parts are kept apart in turn: as many as hold `ENOUGH_APART` rows, at most all."""
-    return min(FOLDS, math.ceil(ENOUGH_APART * FOLDS / max(num_rows, 1)))
-
-
 def splits(everything: Head, fold: Tensor) -> list[Split]:
-    """The rows parted by their folds, as many times as `num_splits` says.
+    """The rows parted by their folds, as many times as `_ENOUGH_APART` asks for.
 
     Args:
         everything: All rows.
         fold: Of each row, from 0 on, shape (n,).
     """
     found = []
-    for i in range(num_splits(everything.num_rows)):
+    for i in range(num_splits(everything.num_rows, _ENOUGH_APART)):
         apart = fold == i
         found.append(Split(everything.take((~apart).nonzero()[:, 0]), everything.take(apart.nonzero()[:, 0])))
     return found

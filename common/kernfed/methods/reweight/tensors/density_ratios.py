@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernfed import rng
+from kernfed.arrays import Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
@@ -52,6 +53,11 @@ _PATIENCE = 30
 """Evaluations without a new minimum after which training ends."""
 
 
+Groups = tuple[Integers | None, Integers | None]
+"""Number of each row's group, of two samples; None: its rows have none."""
+NO_GROUPS: Groups = (None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """An estimated ratio."""
@@ -81,7 +87,7 @@ class Fitted:
         return replace(spec, clip_at_bound=spec.clip_at_bound and helps)
 
 
-def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) -> Fitted:
+def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec, groups: Groups = NO_GROUPS) -> Fitted:
     """Estimate r(x) = Σ_l p_l^te(x) / p^tr(x).
 
     Args:
@@ -89,6 +95,7 @@ def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) ->
         test: Test points of all clients that count, shape (m, d), in any order; results depend on it.
         test_weights: 1/n_l^te for each, shape (m,), so that they sum to K.
         spec: How.
+        groups: Of training rows, shape (n,), and of test points, shape (m,); a group lies in one fold. None: no groups.
 
     Raises:
         DataError: There are fewer than 2 points of a sort, or nearly all test points lie where no training row does.
@@ -102,7 +109,8 @@ def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) ->
         )
     if 0 < spec.num_components < train.shape[1]:
         axes = principal_axes(torch.cat([train, test]), spec.num_components)
-        inner = match(train.double() @ axes, test.double() @ axes, test_weights, replace(spec, num_components=0))
+        projected = train.double() @ axes, test.double() @ axes
+        inner = match(*projected, test_weights, replace(spec, num_components=0), groups)
         return replace(inner, ratio=lambda rows: inner.ratio(rows.double() @ axes))
     bins = cluster_bins(train, test, test_weights, spec.num_clusters, spec.min_cluster_rows, spec.seed)
     if bins.uncovered >= NO_OVERLAP:
@@ -111,8 +119,8 @@ def match(train: Tensor, test: Tensor, test_weights: Tensor, spec: RatioSpec) ->
             "do not overlap, and no weights can make up for that; leave this client out, or use other columns"
         )
     if spec.model is RatioModel.LINEAR and spec.divergence is Divergence.LSIF:
-        return _closed_form(train, test, test_weights, spec, bins)
-    return _by_gradient(train, test, test_weights, spec, bins)
+        return _closed_form(train, test, test_weights, spec, bins, groups)
+    return _by_gradient(train, test, test_weights, spec, bins, groups)
 
 
 def limited(ratios: Tensor, bins: Bins, spec: RatioSpec, total: float) -> tuple[Tensor, int]:
@@ -149,15 +157,15 @@ def effective_sample_size(weights: npt.ArrayLike) -> float:
     return float(w.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins) -> Fitted:
+def _closed_form(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins, groups: Groups) -> Fitted:
     """r(x) = a'φ(x) with a = (H + ridge R)⁻¹ h, H = mean_tr φφ', h = Σ_l mean_te,l φ; the constant is not penalised.
 
     With the constant free, the mean of r over the training rows is K exactly. Source: Kanamori et al. (2009), uLSIF.
     """
     union = torch.cat([train, test]).cpu().numpy()
     scale = max(median_distance(union, _distances(spec)).value, 1e-12)
-    folds_tr = _folds(train, spec.seed, "train")
-    folds_te = _folds(test, spec.seed, "test")
+    folds_tr = _folds(train, spec.seed, "train", groups[0])
+    folds_te = _folds(test, spec.seed, "test", groups[1])
     best: tuple[float, float, float, float] | None = None
     for factor in _LENGTHSCALES:
         phi = _feature_map(spec, train.shape[1], factor * scale)
@@ -221,10 +229,10 @@ def _distances(spec: RatioSpec) -> rng.Stream:
     return rng.stream(spec.seed, "ratios", "distances")
 
 
-def _folds(rows: Tensor, seed: int, name: str) -> Tensor:
-    """Fold of each row, balanced, copies in one fold, shape (num,)."""
+def _folds(rows: Tensor, seed: int, name: str, groups: Integers | None) -> Tensor:
+    """Fold of each row, balanced, copies and groups in one fold, shape (num,)."""
     order = rng.stream(seed, "ratios", "folds", name).permutation(len(rows))
-    return torch.from_numpy(deal(order, units(rows.cpu().numpy()), _FOLDS)).to(rows.device)
+    return torch.from_numpy(deal(order, units(rows.cpu().numpy(), groups), _FOLDS)).to(rows.device)
 
 
 def ratio_network(spec: RatioSpec, num_columns: int) -> NetworkSpec:
@@ -238,7 +246,7 @@ def ratio_network(spec: RatioSpec, num_columns: int) -> NetworkSpec:
     return make_network_spec(kind, LearningTask.REGRESSION, num_columns, 1, widths, spec.image)
 
 
-def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins) -> Fitted:
+def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, bins: Bins, groups: Groups) -> Fitted:
     """Algorithm 1 with Adam; ends at the least held-out divergence."""
     phi: Callable[[Tensor], Tensor] = lambda x: x  # noqa: E731
     if spec.model is RatioModel.LINEAR:
@@ -267,8 +275,8 @@ def _by_gradient(train: Tensor, test: Tensor, weights: Tensor, spec: RatioSpec, 
     parameters.requires_grad_(True)
     shrunk = torch.from_numpy(decayed_entries(network)).to(train.device)
     optimiser = torch.optim.Adam([parameters], lr=spec.learning_rate)
-    inside_tr, out_tr = _split(train, spec, "train")
-    inside_te, out_te = _split(test, spec, "test")
+    inside_tr, out_tr = _split(train, spec, "train", groups[0])
+    inside_te, out_te = _split(test, spec, "test", groups[1])
     draws = rng.stream(spec.seed, "ratios", "batches")
     best, best_step, best_value = parameters.detach().clone(), 0, float("inf")
     held_w = w[out_te] * (total / top / float(w[out_te].sum()))
@@ -333,14 +341,14 @@ def _tempered(parts: list[Tensor], level: float, value: Callable[[Tensor, Tensor
     return -kept, best
 
 
-def _split(rows: Tensor, spec: RatioSpec, name: str) -> tuple[Tensor, Tensor]:
+def _split(rows: Tensor, spec: RatioSpec, name: str, groups: Integers | None) -> tuple[Tensor, Tensor]:
     """Rows to fit, and rows held out, copies together; without any to hold out, all of them for both."""
     order = rng.stream(spec.seed, "ratios", "held out", name).permutation(len(rows))
     whole = torch.from_numpy(order).to(rows.device)
     if spec.hold_out == 0.0:
         return whole, whole
     count = min(max(1, round(spec.hold_out * len(rows))), len(rows) - 1)
-    apart = keep_apart(order, units(rows.cpu().numpy()), count)[order]
+    apart = keep_apart(order, units(rows.cpu().numpy(), groups), count)[order]
     if not apart.any():  # each row has more copies than are to be held out: nothing can be
         return whole, whole
     marked = torch.from_numpy(apart).to(rows.device)

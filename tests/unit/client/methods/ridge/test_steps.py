@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 
 from kernfed.errors import InvalidTensorError, JobStateMissingError
 from kernfed.federation.messages.evaluation import EvaluateRequest
+from kernfed.jobs.client_file import PolicySection
 from kernfed.methods.ridge.messages import (
     CurvatureRequest,
     GradientDescentRequest,
     GradientRequest,
+    HeldOutLossRequest,
     HessianProductRequest,
     LocalSolveRequest,
     NewtonStartRequest,
@@ -25,7 +28,7 @@ from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.ridge import steps as ridge
 from kernfed_client.steps import evaluation
-from kernfed_client.steps.own_ridge import local_ridge, own_weights
+from kernfed_client.steps.own_ridge import chosen_ridge, fold_rows, local_ridge, own_weights
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
@@ -150,3 +153,49 @@ def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_
             job, EvaluateRequest(weights=np.zeros((40, 3)), local_ridge=RIDGE, include_global=False, alone=True)
         ).sums
         assert sums[0].num_correct == round(accuracy * len(rows[name].y_test))
+
+
+def test_a_fold_is_left_out_of_every_step(job: LocalJob) -> None:
+    """Start, gradient, step and product are those of the other rows; the loss is the mean over the fold's."""
+    apart = fold_rows(job, 2)
+    kept = np.setdiff1d(np.arange(job.num_rows), apart.numpy())
+    z, y = job.z_train.numpy(), job.y_train.numpy()
+    hessian = z[kept].T @ z[kept] / len(kept) + RIDGE * np.eye(z.shape[1])
+    moment = z[kept].T @ y[kept] / len(kept)
+    w = np.random.default_rng(3).normal(size=moment.shape)
+    shape = {"num_features": moment.shape[0], "num_outputs": moment.shape[1]}
+    for ridge_now in (1.0, RIDGE):
+        start = ridge.newton_start(job, NewtonStartRequest(ridge=ridge_now, fold=2, **shape))
+    np.testing.assert_allclose(start.weights, np.linalg.solve(hessian, moment), atol=1e-9)
+    np.testing.assert_allclose(start.moment, moment, atol=1e-12)
+    found = (
+        ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w, fold=2)).gradient,
+        ridge.newton_step(job, NewtonStepRequest(ridge=RIDGE, gradient=w, fold=2)).newton_step,
+        ridge.hessian_product(job, HessianProductRequest(ridge=RIDGE, direction=w, fold=2)).product,
+    )
+    wanted = (hessian @ w - moment, np.linalg.solve(hessian, w), hessian @ w)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
+    loss = ridge.loss_apart(job, HeldOutLossRequest(fold=2, weights=w))
+    assert loss.num_apart == len(apart) == job.num_rows // 5
+    error = np.square(z[apart] @ w - y[apart]).sum(axis=1)
+    assert loss.loss == pytest.approx(error.mean())
+    job.file = job.file.model_copy(update={"policy": PolicySection(min_rows=len(apart) + 1)})
+    assert ridge.loss_apart(job, HeldOutLossRequest(fold=2, weights=w)).num_apart == 0
+    nothing_left_out = ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w, fold=2)).gradient
+    assert np.array_equal(nothing_left_out, ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).gradient)
+
+
+def test_a_client_chooses_the_ridge_of_its_own_model(job: LocalJob) -> None:
+    """From a ridge a thousand times too large and too small it ends where rows kept apart are predicted well."""
+    found = [chosen_ridge(job, begin) for begin in (10.0, 1e-9)]
+    assert all(1e-7 < ridge < 0.1 for ridge in found)
+    request = EvaluateRequest(
+        weights=np.zeros((job.train_rows.shape[1], 1)),
+        local_ridge=10.0,
+        include_global=False,
+        alone=True,
+        choose_ridge=True,
+    )
+    chosen = evaluation.evaluate(job, request).sums[0].squared_error
+    assert chosen < 0.5 * evaluation.evaluate(job, replace(request, choose_ridge=False)).sums[0].squared_error

@@ -54,8 +54,7 @@ def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -
     assert all(after < 0.97 * before for before, after in itertools.pairwise(worth[:-1]))
     assert worth[-1] >= 0.97 * worth[-2]
     for stop in (num_local, num_local + 1, num_local + 2):
-        cut = clients(tmp_path).run(job, stop_before=stop)
-        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        rest = clients(tmp_path / str(stop)).run(job, resumed=whole.journal.before[stop])
         assert np.array_equal(rest.weights, whole.weights)
 
 
@@ -71,8 +70,7 @@ def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
     assert worth[0] < 0.5 * worth[1]
     num_local = sum("step_size" not in m.training for m in raised.metrics)
     for stop in (num_local + 1, num_local + 2, len(raised.metrics)):
-        again = bench(rows, tmp_path, CLASSES).run(jobs[0], stop_before=stop)
-        rest = bench(rows, tmp_path, CLASSES).run(jobs[0], resumed=again.journal.last)
+        rest = bench(rows, tmp_path / str(stop), CLASSES).run(jobs[0], resumed=raised.journal.before[stop])
         assert np.array_equal(rest.weights, raised.weights)
 
 
@@ -137,8 +135,7 @@ def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -
     assert sum(a and b for a, b in zip(judged, newton, strict=True)) > 1
     assert not judged[-1]
     for stop in range(2, len(judged)):
-        cut = clients(tmp_path).run(job, stop_before=stop)
-        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        rest = clients(tmp_path / str(stop)).run(job, resumed=whole.journal.before[stop])
         assert np.array_equal(rest.weights, whole.weights)
     pooled = simulate(job, clients(tmp_path).jobs).final.pooled
     assert pooled["global"]["log_loss"] < pooled["central"]["log_loss"] + 0.05
@@ -157,8 +154,7 @@ def test_a_ridge_that_is_too_strong_is_lowered(tmp_path: Path) -> None:
     assert worth[0] < 0.5 * worth[1]
     apart = [m.round_num for m in done.journal.events if m.metrics and "step_size" in m.metrics.training][:4]
     for stop in apart:
-        cut = clients(tmp_path).run(job, stop_before=stop)
-        rest = clients(tmp_path).run(job, resumed=cut.journal.last)
+        rest = clients(tmp_path / str(stop)).run(job, resumed=done.journal.before[stop])
         assert np.array_equal(rest.weights, done.weights)
 
 

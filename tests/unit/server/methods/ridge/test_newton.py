@@ -150,6 +150,9 @@ class GoldenJob:
             self.kept[key] = make()
         return self.kept[key]
 
+    def forget(self, key: Any) -> None:
+        self.kept.pop(key, None)
+
 
 async def golden_iterates(
     features: list[Any], targets: list[Any], ridge: float, step: str, rounds: int

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from kernfed.maths.folds import num_splits
 from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.tensors.losses import Head, fit
-from kernfed.methods.heads.tensors.ridge_choice import Split, chosen_ridge, num_splits, splits
+from kernfed.methods.heads.tensors.ridge_choice import Split, chosen_ridge, splits
 from kernfed_testing.heads import tensor
 
 
@@ -40,7 +41,7 @@ def test_without_rows_kept_apart_the_ridge_stays() -> None:
 
 def test_few_rows_are_kept_apart_in_turn() -> None:
     """As many fifths as hold a hundred rows, all of them below a hundred rows; each row is kept apart at most once."""
-    assert [num_splits(n) for n in (20, 100, 250, 400, 500, 10_000)] == [5, 5, 2, 2, 1, 1]
+    assert [num_splits(n, 100) for n in (20, 100, 250, 400, 500, 10_000)] == [5, 5, 2, 2, 1, 1]
     head = noisy(40, 1)
     parted = splits(head, torch.arange(40) % 5)
     assert [(s.fitting.num_rows, s.validation.num_rows) for s in parted] == [(32, 8)] * 5

@@ -1,0 +1,73 @@
+"""A job's rows as the client file lets it have them: by the policy, beside earlier jobs, and the same ones later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kernfed.federation.messages.data import DataSchema
+from kernfed.jobs.client_file import ClientFile
+from kernfed_client.data import content
+from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.split import refuse_draws, refuse_few_groups
+
+Loader = Callable[[str, DataSchema, str], LocalData]
+"""Gives rows in memory: (name of the data set, schema, client) -> rows to train and test on."""
+
+
+def load_rows(
+    file: ClientFile, setup: Path, dataset: str, schema: DataSchema, client: str, load: Loader | None, *, durable: bool
+) -> LocalData:
+    """Read a data set for a job.
+
+    Args:
+        file: The client file.
+        setup: Where the job keeps what it was prepared on.
+        dataset: Name of the data set.
+        schema: What the job expects.
+        client: This client's name.
+        load: Gives the rows; None: from the files that `file` names.
+        durable: Whether the job is one of a daemon, which remembers its rows.
+
+    Raises:
+        DataError: They do not fit the schema, or are others than those that the job was prepared on.
+        PolicyError: The job draws the rows that are held out, and may not; or they differ by a few from those of an
+            earlier job, or are of too few groups.
+    """
+    begun = content.is_begun(setup)  # such a job goes on
+    if not begun:
+        refuse_draws(file, dataset, schema)
+    if load is not None:
+        data = load(dataset, schema, client)
+        refuse_few_groups(file, dataset, data.train)
+        return data
+    data = load_local_data(_by_rules(file, setup), dataset, schema, client)
+    refuse_few_groups(file, dataset, data.train)
+    if durable:
+        section = file.datasets.get(dataset)
+        streams = schema.on_stream and section is not None and section.stream is not None
+        if streams or not begun:
+            refuse_near_sets(file, dataset, schema, data)
+        content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
+    return data
+
+
+def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
+    """Fewest training rows of a job that may stand out in a column, or in a product of two, and fewest test rows.
+
+    1: the policy allows any number.
+    """
+    policy = _by_rules(file, setup).policy
+    return (
+        1 if policy.sparse_columns == "allow" else policy.min_rows,
+        policy.min_rows if policy.sparse_columns == "constant-in-tests" else 1,
+    )
+
+
+def _by_rules(file: ClientFile, setup: Path) -> ClientFile:
+    """The client file by the rules of the release under which the job was begun here."""
+    if not content.is_former(setup):
+        return file
+    policy = file.policy.model_copy(update={"sparse_columns": "allow"})
+    return file.model_copy(update={"policy": policy})
