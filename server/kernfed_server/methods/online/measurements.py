@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kernfed.arrays import Array
 from kernfed.federation.evaluation import metrics, pool
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.messages import StreamMetrics
+from kernfed_server.jobs.state import State, json_array
+
+_NAME = "measured"
 
 
 class Measurements:
     """Remembers what was measured before, by which drift is seen."""
 
-    def __init__(self, task: LearningTask) -> None:
+    def __init__(self, task: LearningTask, resumed: State | None = None) -> None:
+        """Begin, or go on from a checkpoint; one of a release that kept nothing here measures from the start."""
         self._task = task
         self._before: dict[str, tuple[int, float]] = {}
         """Rows and squared error of each client when it was last measured."""
+        if resumed is not None and _NAME in resumed:
+            self._before = {client: (rows, error) for client, (rows, error) in resumed.json(_NAME).items()}
+
+    def to_arrays(self) -> dict[str, Array]:
+        """For a checkpoint."""
+        return {_NAME: json_array(self._before)}
 
     def metrics(self, found: Mapping[str, StreamMetrics], training: Scores) -> RoundMetrics:
         """Metrics of a round, per client and pooled.

@@ -77,7 +77,7 @@ class StreamLoop:
         self._counted = Counted(run.resumed)
         self._ended: set[str] = set()
         self._num_rows = 0
-        self._measurements = Measurements(setup.schema.task)
+        self._measurements = Measurements(setup.schema.task, run.resumed)
         self._bytes = {"up": 0, "down": 0}
         self._answers = 0
         self._left_out = LeftOutNotes(run, settings.outlier_spans)
@@ -115,13 +115,13 @@ class StreamLoop:
                         # A round without rows closes the job: the measurement of the end belongs to some round.
                         last = await self._measure() or last
                         await self._on_disk()
-                        await run.record(round_num, self._state(method), self._metrics(last))
+                        found = self._metrics(last)
+                        await run.record(round_num, self._state(method), found)
                     break
                 method.absorb(round_num, replies)
                 self._counted.add(replies, round_num)
                 self._num_rows += sum(reply.num_samples for reply in replies.values())
-                state = self._state(method)
-                if not _sound(state):
+                if not _sound(method.to_arrays()):
                     raise DivergedError(f"round {round_num}: {RUN_AWAY.format(MOST_PARAMETER)}")
                 found = RoundMetrics(training=self._training())
                 due = round_num % settings.metrics_every == 0 or round_num == settings.rounds or self._all_ended()
@@ -130,7 +130,7 @@ class StreamLoop:
                     found = self._metrics(last)
                     measured_rows = self._num_rows
                 await self._on_disk()
-                self._writing = asyncio.ensure_future(run.close(round_num, state, found))
+                self._writing = asyncio.ensure_future(run.close(round_num, self._state(method), found))
                 last_round = round_num
                 run.keep(functools.partial(method.model, round_num))
                 if due and self._worth_publishing(round_num):
@@ -162,7 +162,8 @@ class StreamLoop:
 
     def _state(self, method: Method) -> dict[str, Array]:
         rows = np.array([self._num_rows])
-        return {**method.to_arrays(), "num_rows": rows, _HELD: json_array(self._held), **self._counted.to_arrays()}
+        own = {"num_rows": rows, _HELD: json_array(self._held)}
+        return {**method.to_arrays(), **own, **self._counted.to_arrays(), **self._measurements.to_arrays()}
 
     def _all_ended(self) -> bool:
         return self._ended.issuperset(self._cohort.clients)
