@@ -16,7 +16,7 @@ from kernfed.features.spec import FeatureSpec
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
-from kernfed.methods.shared_settings import AUTO
+from kernfed.methods.shared_settings import AUTO, BY_ROWS
 from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
 
@@ -63,7 +63,8 @@ async def resolve(
     """
     method = job.method
     rule = getattr(method, _RIDGE, None)
-    if not isinstance(rule, str) or _RIDGE in method.idle_keys():
+    searched = rule == AUTO and search is not None
+    if (rule != BY_ROWS and not searched) or _RIDGE in method.idle_keys():
         return job, setup
     total = round(sum(run.counted(setup.agreed.num_rows).values()))
     ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge
