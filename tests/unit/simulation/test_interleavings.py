@@ -153,16 +153,15 @@ def faults(files: dict[str, Path], twin: dict[str, Array], text: str, actions: S
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    preflight=st.sampled_from(("all", "quorum")),
     actions=st.lists(
         st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 24)), min_size=2, max_size=12
     ),
 )
 def test_the_same_model_or_a_word(
-    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, preflight: str, actions: list[Action]
+    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, actions: list[Action]
 ) -> None:
     """A job whose rounds were those of its twin leaves its twin's numbers; one whose rounds were not says so."""
-    assert faults(files, twins[method], job_text(method, preflight), actions) == []
+    assert faults(files, twins[method], job_text(method), actions) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
