@@ -46,7 +46,7 @@ class Records:
         if word is None:
             return None
         lost = word[table.absent]
-        return cls.of_words(mixed(word ^ np.add.reduce(mixed(lost))) if lost.size else word, table.group)
+        return cls.of_words(_anew(word, lost) if lost.size else word, table.group)
 
     @classmethod
     def of_words(cls, word: Words, group: Integers | None = None) -> Self:
@@ -63,6 +63,13 @@ class Records:
     def take(self, rows: Integers) -> Self:
         """Some rows, which stand where they stood."""
         return type(self)(self.word[rows], self.known, self.ends, None if self.group is None else self.group[rows])
+
+    def anew(self, by: Words) -> Self:
+        """The same rows and records in an order of their own, which words decide, whatever their order, (k,)."""
+        known = _anew(self.known, by)
+        order = np.argsort(known)
+        counts = np.diff(self.ends, prepend=0)[order]
+        return type(self)(_anew(self.word, by), known[order], np.cumsum(counts).astype(np.int64), self.group)
 
     def by_themselves(self) -> Self:
         """The same rows, as if the file had no others."""
@@ -84,3 +91,7 @@ class Records:
     def before(self, word: Words, num: int) -> Flags:
         """Which words stand among those of the first `num` records of the file, one of `ends` and not the last."""
         return np.asarray(word < self.known[np.searchsorted(self.ends, num, side="right")], dtype=np.bool_)
+
+
+def _anew(words: Words, by: Words) -> Words:
+    return mixed(words ^ np.add.reduce(mixed(by)))
