@@ -129,11 +129,14 @@ class RawTable:
 
     def take(self, rows: Integers) -> RawTable:
         """Some rows, as a file of these alone would have them."""
-        y, codes, records, group = (
-            None if of_all is None else of_all[rows] for of_all in (self.y, self.codes, self.records, self.group)
-        )
         return replace(
-            self, x=self.x[rows], y=y, codes=codes, row_numbers=self.row_numbers[rows], records=records, group=group
+            self,
+            x=self.x[rows],
+            y=None if self.y is None else self.y[rows],
+            codes=None if self.codes is None else self.codes[rows],
+            row_numbers=self.row_numbers[rows],
+            records=None if self.records is None else self.records[rows],
+            group=None if self.group is None else self.group[rows],
         )
 
     @property
