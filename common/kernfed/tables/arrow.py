@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kernfed.arrays import Integers
 
@@ -18,6 +19,17 @@ def plain(kind: pa.DataType) -> pa.DataType:
 def is_text(kind: Any) -> bool:
     """Whether a type is one of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def times_as_text(column: Any) -> Any:
+    """A column of dates or times as text, as a CSV file has them; any other column as it is."""
+    kind = plain(column.type)
+    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
+        return column
+    if pa.types.is_timestamp(kind):  # without its zone, which this machine may not know
+        column = column.cast(pa.timestamp(kind.unit))
+    text = pc.replace_substring_regex(column.cast(pa.string()), r"(\.\d*?)0+$", r"\1")
+    return pc.replace_substring_regex(text, r"\.$", "")
 
 
 def distinct(column: pa.ChunkedArray) -> tuple[list[str | None], Integers]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -159,6 +160,12 @@ def read_label(value: object, missing: Sequence[str]) -> str | None:
     text = label_text(value) if isinstance(value, str | float | bool | int) else None
     label = (text or "").strip()
     return label if label and text not in missing and label not in missing else None
+
+
+def bare_label(label: str) -> str:
+    """A label without what spellings of one name differ by: case, blanks, width, decimals of a whole number."""
+    bare = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", bare).removeprefix("+")
 
 
 def class_name(label: str, labels: Mapping[str, str], classes: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kernfed.arrays import Integers
 from kernfed.rng import Words
-from kernfed.tables.arrow import distinct, is_text, plain
+from kernfed.tables.arrow import distinct, is_text, plain, times_as_text
 from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_number, read_value
 from kernfed.tables.columns import locate_columns, locate_own
 from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
@@ -75,6 +75,12 @@ def _records(source: Source, file: pq.ParquetFile) -> Words:
 
 
 def _groups(source: Source, column: Any, rows: Integers) -> Integers:
+    column = times_as_text(column)
+    if not may_count(plain(column.type)):
+        source.refuse(
+            f"column {source.group!r}, the group, is of type {column.type}, which names nothing; store text or numbers",
+            public="its groups are no numbers or text",
+        )
     if is_text(plain(column.type)):
         return group_words(source, *distinct(column), rows, "row")
     return group_words(source, column.to_pylist(), rows - 1, rows, "row")

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from kernfed.arrays import Floats, Integers
 from kernfed.rng import Words
-from kernfed.tables.arrow import distinct, is_text, plain
-from kernfed.tables.cells import EXACT, blank_missing, read_label, read_value
+from kernfed.tables.arrow import distinct, is_text, plain, times_as_text
+from kernfed.tables.cells import EXACT, bare_label, blank_missing, read_label, read_value
 from kernfed.tables.raw_table import Source
 
 _BATCH = 4096
@@ -83,10 +83,9 @@ class RecordDigests:
             self.add(names, (pa.array(cells, pa.large_string()) for cells in zip(*batch, strict=True)), len(batch))
 
     def _cells(self, salt: np.uint64, column: Any) -> Words:
+        column = times_as_text(column)
         kind = plain(column.type)
-        if _has_time(kind):
-            if pa.types.is_timestamp(kind):  # without its zone, which this machine may not know
-                column = column.cast(pa.timestamp(kind.unit))
+        if pa.types.is_decimal(kind):
             column, kind = column.cast(pa.string()), pa.string()
         if is_text(kind):
             numbers = None if pa.types.is_dictionary(column.type) else self._plain_numbers(column)
@@ -95,7 +94,7 @@ class RecordDigests:
             column = column.cast(kind)
         if pa.types.is_boolean(kind):
             return _of_numbers(salt, _floats(column.cast(pa.int8())))
-        if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_integer(kind):
             numbers = _floats(column)
             if (np.abs(numbers) >= EXACT).any():
                 return self._of_values(salt, column.to_pylist())
@@ -139,6 +138,9 @@ def whole_words(records: Iterable[bytes]) -> Words:
 def group_words(source: Source, values: Sequence[object], codes: Integers, rows: Integers, row_word: str) -> Integers:
     """Number the groups of rows, (N,): 64 bits of a digest of the group's name, the same in every file.
 
+    Spellings of a name that differ by case, blanks, width or decimals are one group: a group that is two would lie on
+    both sides of a split.
+
     Args:
         source: The file.
         values: Different cells of the group's column.
@@ -158,7 +160,7 @@ def group_words(source: Source, values: Sequence[object], codes: Integers, rows:
             f"remove {source.key('group')}",
             public="a row lacks its group",
         )
-    words = np.array([*(_salt(label or "") for label in labels), 0], dtype=np.uint64)
+    words = np.array([*(_salt(bare_label(label or "")) for label in labels), 0], dtype=np.uint64)
     return words[codes].view(np.int64)
 
 
@@ -185,10 +187,6 @@ def _floats(column: Any) -> Floats:
 def may_count(kind: pa.DataType) -> bool:
     """Whether the cells of a column of this type are digested."""
     return bool(is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind))
-
-
-def _has_time(kind: Any) -> bool:
-    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
 
 
 def _salt(name: str) -> np.uint64:

@@ -7,13 +7,12 @@ where others write words, would become classes of their own without a word, and 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections.abc import Mapping
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.tasks import TASKS
+from kernfed.tables.cells import bare_label
 from kernfed.wording import listed
 
 MAX_CLASSES = 1000
@@ -101,7 +100,7 @@ def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) 
     spellings: dict[str, dict[str, None]] = {}
     for client in sorted(found):
         for name in found[client]:
-            spellings.setdefault(_bare(name), {})[name] = None
+            spellings.setdefault(bare_label(name), {})[name] = None
     alike = [tuple(names) for names in spellings.values() if len(names) > 1]
     if alike:
         told = "; ".join(" and ".join(repr(name) for name in names) for names in alike[:4])
@@ -135,12 +134,6 @@ def _sets(found: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join(
         f"  {client}: {listed([repr(name) for name in found[client]], more=', ...')}" for client in sorted(found)
     )
-
-
-def _bare(name: str) -> str:
-    """A name without what spellings of one class differ by."""
-    plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", plain).removeprefix("+")
 
 
 def _sorted(classes: set[str]) -> list[str]:

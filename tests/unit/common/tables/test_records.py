@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,12 @@ CELLS = {
     "name": ["007", " seven", "x,y", "NA", "\u00fcber"],
     "big": ["9007199254740993", "9007199254740994", "5", "6", "7"],
     "day": ["2020-01-01", "2020-01-02", "", "2020-01-04", "2020-01-05"],
+    "at": ["2020-01-01 00:00:10", "2020-01-01 00:00:01.5", "", "2020-01-01 00:00:00", "2020-01-01 00:00:02"],
+    "price": ["0.07", "0.29", "", "10.00", "-1.10"],
     "y": ["1", "2", "3", "4", "5"],
 }
+
+SECONDS = (10.0, 1.5, None, 0.0, 2.0)
 
 
 def table(path: Path, features: tuple[str, ...] = (), **file: object) -> RawTable:
@@ -59,6 +64,8 @@ def test_every_reading_has_the_same_digests(tmp_path: Path) -> None:
         "a": pa.array([1.5, 2.0, 0.0, 1000.0, None]),
         "b": pa.array([True, False, True, None, True]),
         "name": pa.array(["007", "seven", "x,y", None, "\u00fcber"]),
+        "at": pa.array([None if s is None else datetime(2020, 1, 1) + timedelta(seconds=s) for s in SECONDS]),
+        "price": pa.array([None if not c else Decimal(c) for c in CELLS["price"]]),
         "several": pa.array([[1], [2], [], None, [3]]),
     }
     pq.write_table(pa.table(typed), tmp_path / "a.parquet")
@@ -104,3 +111,31 @@ def test_a_group_that_is_no_names_is_refused(tmp_path: Path) -> None:
     source = Source(PartitionFile(path=tmp_path / "a.npz"), "rows", ("x0",), "y", group="who")
     with pytest.raises(DataError, match="array 'who', the group, has shape"):
         read(source)
+
+
+def groups(path: Path) -> list[int]:
+    found = read(Source(PartitionFile(path=path), "rows", ("x",), "y", group="who")).group
+    assert found is not None
+    return found.tolist()
+
+
+def test_spellings_of_a_name_are_one_group(tmp_path: Path) -> None:
+    """As classes are compared: case, blanks, width, how a letter is composed, 1 and 1.0; and dates from Parquet."""
+    names = ["Ann", " ann ", "ANN", "\u00e9va", "e\u0301va", "1", "1.0", "\uff11", "2", "007"]
+    (tmp_path / "a.csv").write_text("x,y,who\n" + "".join(f"1,2,{name}\n" for name in names), encoding="utf-8")
+    found = groups(tmp_path / "a.csv")
+    assert [found.index(word) for word in found] == [0, 0, 0, 3, 3, 5, 5, 5, 8, 9]
+    numbers = [1.0] * len(names)
+    for values in (range(len(names)), [date(2020, 1, 1 + i) for i in range(len(names))]):
+        pq.write_table(pa.table({"x": numbers, "y": numbers, "who": list(values)}), tmp_path / "a.parquet")
+        lines = "".join(f"1,2,{value}\n" for value in values)
+        (tmp_path / "b.csv").write_text(f"x,y,who\n{lines}")
+        assert groups(tmp_path / "a.parquet") == groups(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("name", [b"ann", ["ann"], {"name": "ann"}])
+def test_a_group_of_a_type_that_names_nothing_is_refused(tmp_path: Path, name: object) -> None:
+    """The type is told, instead of that all rows lack a value."""
+    pq.write_table(pa.table({"x": [1.0], "y": [1.0], "who": pa.array([name])}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"column 'who', the group, is of type .*, which names nothing"):
+        groups(tmp_path / "a.parquet")
