@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernfed.errors import JobStateMissingError, PolicyError, RevokedError
+from kernfed.errors import PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.ledger import Ledger, Loud
@@ -22,6 +22,7 @@ from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
 from kernfed.federation.setup import Check, SetupRequest, pass_all
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.maths.shares import capped
+from kernfed.wording import listed
 
 MOST_PREPARATIONS = 3
 """Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
@@ -275,16 +276,16 @@ class Cohort:
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
         for attempt in range(1, MOST_PREPARATIONS + 1):
-            unprepared = [
-                client
-                for client in call.clients
-                if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
-            ]
-            if not unprepared:
+            if not (lacking := call.unprepared(outcomes)):
                 break
             if attempt > 1:
-                await self._restore(unprepared)
-            outcomes.update(await self._prepare_again(call, unprepared, attempt))
+                await self._restore([*lacking])
+            elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
+                text = f"{listed(lost)}: what was prepared there for this job was lost, and is prepared again"
+                self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
+            outcomes.update(await self._prepare_again(call, [*lacking], attempt))
+        for client, fault in call.unprepared(outcomes).items():
+            self._tell_failed(call, client, fault)
         return await self._settle(call, outcomes, optional=optional)
 
     async def _restore(self, clients: Sequence[str]) -> None:
@@ -396,10 +397,12 @@ class Cohort:
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]
-            self._observe(
-                JobEvent(EventKind.CLIENT_FAILED, self._round, call.request.step, client, fault.message, fault.reason)
-            )
+            self._tell_failed(call, client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):
             raise quorum_error(call, outcomes)
         self._behind.note(call.request, replies)
         return replies
+
+    def _tell_failed(self, call: Call[Any], client: str, fault: Fault) -> None:
+        failed = EventKind.CLIENT_FAILED
+        self._observe(JobEvent(failed, self._round, call.request.step, client, fault.message, fault.reason))

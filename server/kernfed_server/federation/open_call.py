@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import JobStateMissingError, KernfedError, RevokedError, SubmissionError
+from kernfed.errors import KernfedError, RevokedError, SubmissionError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
@@ -248,11 +248,11 @@ class OpenCall:
         """A client cannot or may not answer."""
         if self._wait_for_signature(client, fault):
             return
-        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
-        unprepared = fault.reason == JobStateMissingError.reason
-        if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
+        # A client without the job's state is prepared and asked again by the cohort, which tells it: the quorum has it.
+        if self._state.on_reply(client) if fault.unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
-            self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
+            if not fault.unprepared:
+                self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
 
     def on_revoked(self, client: str) -> None:
