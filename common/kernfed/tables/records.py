@@ -2,7 +2,8 @@
 
 A cell counts as what it means (`kernfed.tables.cells`), so a file has the same digests as CSV and as Parquet, and
 whatever columns a job takes as numbers. Neither the order of columns nor that of rows counts; names of columns do, and
-a gap is as if the column were not there. Columns of lists, structures and bytes do not count. No column is kept.
+a gap is as if the column were not there. A day counts as CSV files have it, a moment as Parquet writes it in UTC.
+Columns of lists, structures and bytes do not count. No column is kept.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class RecordDigests:
     def _cells(self, salt: np.uint64, column: Any) -> Words:
         kind = plain(column.type)
         if _has_time(kind):
+            if pa.types.is_timestamp(kind):  # without its zone, which this machine may not know
+                column = column.cast(pa.timestamp(kind.unit))
             column, kind = column.cast(pa.string()), pa.string()
         if is_text(kind):
             numbers = None if pa.types.is_dictionary(column.type) else self._plain_numbers(column)
