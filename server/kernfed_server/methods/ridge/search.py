@@ -29,8 +29,8 @@ from kernfed.methods.ridge.messages import (
     NewtonStartRequest,
     NewtonStepRequest,
 )
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import spread_by_ridge, spread_of_models
 from kernfed_server.methods.ridge.newton import gradient_check
 

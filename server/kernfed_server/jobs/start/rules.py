@@ -17,8 +17,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import AUTO, BY_ROWS
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 
 _RIDGE = "ridge"
 _DEALT = ("row-by-row", "copies-together")
