@@ -238,7 +238,8 @@ class _Solver:
             def refusing(client: str, reply: PersonalStart) -> Iterable[str]:
                 return impossible_start(reply, known[client]) if client in known else ()
 
-            replies = await self.job.cohort.ask(started, clients=self._present(), everyone=True, refusing=refusing)
+            own = await self.job.cohort.ask(started, clients=self._present(), everyone=True, refusing=refusing)
+            replies = own
         else:
             request = NewtonStartRequest(ridge=ridge, num_features=num_inputs, num_outputs=num_outputs)
             replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)
