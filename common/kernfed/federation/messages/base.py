@@ -138,10 +138,13 @@ class Reply(Message):
         diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
             or have a rule of their own; they are not compared between clients.
         models: Floats that are models of one scale, of which means are formed; honest ones differ by less than others.
+        directions: Arrays of which sums are formed, and which point the same way at clients whose rows are of one law.
+            What a request has under the same name is where they begin.
     """
 
     diagnostics: ClassVar[tuple[str, ...]] = ()
     models: ClassVar[tuple[str, ...]] = ()
+    directions: ClassVar[tuple[str, ...]] = ()
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """Say what in this reply cannot be, by itself or by what its client stated; a reply with such is refused.
@@ -162,6 +165,8 @@ class Request(Message, Generic[R_co]):
         reply: Type of the answer.
         kinds: What the answer lets out of the site; the client's policy must allow each.
         setup: Whether the client keeps this request to rebuild its state for the job after a restart.
+        leaves_later: Whether a setup step that is asked again leaves what was set up behind it as it is; what was set
+            up behind any other one stands on it, and is set up again.
         once: Whether the step moves what the client keeps, or tells of what such steps moved: an answer from memory
             belongs to the state that there was, and counts only while no other of these steps was computed.
     """
@@ -170,6 +175,7 @@ class Request(Message, Generic[R_co]):
     reply: ClassVar[type[Reply]]
     kinds: ClassVar[tuple[Kind, ...]] = ()
     setup: ClassVar[bool] = False
+    leaves_later: ClassVar[bool] = False
     once: ClassVar[bool] = False
 
     def refusals(self, reply: Any) -> Iterator[str]:
