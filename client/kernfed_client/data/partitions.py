@@ -180,11 +180,11 @@ def prepare(
         test, also = test.without_few(schema, least)
         sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
     if sparse:
+        names = listed([repr(name) for name in sparse], more=" and {left} more")
         moved = in_file(train.row_numbers[(before.x != train.x).any(axis=1)])
         notes.append(
-            f"column {listed([repr(name) for name in sparse])}{moved and f' ({moved})'}: "
-            "fewer rows than policy.min_rows differ from the others, or from what other columns say of them, so they "
-            "are taken as the others; "
+            f"column {names}{moved and f' ({moved})'}: fewer rows than policy.min_rows differ from the others, or from "
+            "what other columns say of them, so they are taken as the others; "
             'policy.sparse_columns = "allow" takes them as they are'
         )
     if rare:

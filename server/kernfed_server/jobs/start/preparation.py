@@ -161,9 +161,10 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
-    if sparse := [f"{client} ({listed(d.sparse_columns)})" for client, d in described.items() if d.sparse_columns]:
+    if sparse := {client: d.sparse_columns for client, d in described.items() if d.sparse_columns}:
+        where = [f"{client} ({listed(names, more=' and {left} more columns')})" for client, names in sparse.items()]
         run.note(
-            f"fewer rows than policy.min_rows differ from the others in some columns of {listed(sparse, more=_MORE)}; "
+            f"fewer rows than policy.min_rows differ from the others in some columns of {listed(where, more=_MORE)}; "
             "they are taken as the others; leave such columns out, or an administrator can allow them with "
             "policy.sparse_columns"
         )
