@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kernfed.arrays import Floats, Integers
-from kernfed.jobs.client_file import PartitionFile
 from kernfed.rng import Words
 from kernfed.tables.arrow import distinct, is_text, plain
 from kernfed.tables.cells import EXACT, blank_missing, read_label, read_value
@@ -35,13 +34,13 @@ class RecordDigests:
     OOPSLA 2014.
     """
 
-    def __init__(self, file: PartitionFile) -> None:
+    def __init__(self, source: Source) -> None:
         """Begin with no record.
 
         Args:
-            file: Says which cells are gaps.
+            source: Says which cells are gaps, and which column does not count.
         """
-        self._file = file
+        self._file, self._apart = source.file, source.apart
         self._parts: list[Words] = []
 
     def add(self, names: Sequence[str], columns: Iterable[Any], num_rows: int) -> None:
@@ -54,6 +53,8 @@ class RecordDigests:
         """
         total = np.zeros(num_rows, dtype=np.uint64)
         for name, column in zip(names, columns, strict=True):
+            if name == self._apart:
+                continue
             if isinstance(column, np.ndarray):
                 column = pa.array(column, from_pandas=True)
             total += self._cells(_salt(name), column)
