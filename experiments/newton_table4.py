@@ -36,8 +36,8 @@ from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measure_local
 from kernfed_server.jobs.journal import MemoryJournal
-from kernfed_server.jobs.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.central import measure_central
 from kernfed_simulation.federation import Rows, from_rows, open_cohort

@@ -72,7 +72,7 @@ add_later(
     app,
     "predict",
     "kernfed_client.commands.predict:predict",
-    "Predict the rows of a CSV file with this client's own model of a job; nothing leaves this machine.",
+    "Predict the rows of a file with this client's own model of a job; nothing leaves this machine.",
 )
 add_later(
     app,

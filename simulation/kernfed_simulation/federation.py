@@ -16,14 +16,15 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import JobEvent
 from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
-from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
+from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
+from kernfed.tables.read import read
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import Groups, PartitionData
+from kernfed_client.data.partition_data import Groups, PartitionData, check_table, partition_source
 from kernfed_client.data.partitions import LocalData, prepare, read_partition
 from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
@@ -95,18 +96,11 @@ def from_data_file(
     """
     schema = data_schema(job)
     everything = replace(schema, ranges=())  # each client leaves out, and counts, its own rows
-    table = read_partition(file, everything, "data", "train", groups=Groups(group))
     if partitioning.scheme is Scheme.COLUMN:
-        values = _column_values(file, schema, partitioning.column)
-        lacking = [int(row) for row in table.row_numbers if int(row) not in values]
-        if lacking:
-            raise DataError(
-                f"{file.path.name}: column {partitioning.column!r} has no value in row {lacking[0]} "
-                f"({len(lacking)} such rows); complete it"
-            )
-        parts = deal_by_column([values[int(row)] for row in table.row_numbers])
-    else:
-        parts = deal(partitioning, table.num_rows, table.labels, num_clients or 0, job.seed)
+        tables = _by_column(file, everything, partitioning.column, Groups(group))
+        return from_tables({name: (table, None) for name, table in tables.items()}, state)
+    table = read_partition(file, everything, "data", "train", groups=Groups(group))
+    parts = deal(partitioning, table.num_rows, table.labels, num_clients or 0, job.seed)
     return from_tables({name: (table.take(rows).by_itself(), None) for name, rows in parts.items()}, state)
 
 
@@ -193,20 +187,19 @@ def _permitted_steps(file: JobFile, cohort_size: int) -> dict[type[Request[Any]]
     return {request: guarded(step) for request, step in STEPS.items()}
 
 
-def _column_values(file: PartitionFile, schema: DataSchema, column: str) -> dict[int, str]:
-    """Values of a column by the row's number in the file, read as classes are."""
-    features = tuple(f for f in schema.features if f != column)
-    wanted = replace(
-        schema,
-        task=LearningTask.CLASSIFICATION,
-        target=column,
-        features=features,
-        classes=(),
-        missing=MissingRule.DROP_ROWS,
-        ranges=(),
-    )
-    table = read_partition(file, wanted, "data", "train")
-    return {int(row): value for row, value in zip(table.row_numbers, table.labels or (), strict=True)}
+def _by_column(file: PartitionFile, schema: DataSchema, column: str, groups: Groups) -> dict[str, PartitionData]:
+    """The rows of each value of a column, as if each lay in a file of its own, without that column."""
+    source = replace(partition_source(file, schema, "data", "train", groups), apart=column)
+    table = read(source)
+    wanted = replace(schema, task=LearningTask.CLASSIFICATION, target=column, features=(), classes=(), ranges=())
+    owners = read(partition_source(file, wanted, "data", "train"))
+    assert owners.codes is not None  # noqa: S101  # its target is a class
+    lacking = table.row_numbers[owners.absent_targets]
+    if lacking.size:
+        of = f"row {lacking[0]} ({lacking.size} such rows)"
+        raise DataError(f"{file.path.name}: column {column!r} has no value in {of}; complete it")
+    parts = deal_by_column([owners.names[code] for code in owners.codes])
+    return {name: check_table(source, schema, table.take(rows)) for name, rows in parts.items()}
 
 
 def _table(x: Floats, y: npt.NDArray[Any], classes: tuple[str, ...]) -> PartitionData:

@@ -24,8 +24,8 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.outcomes import count_answer
-from kernfed_server.jobs.rules import resolved_settings
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.rules import resolved_settings
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_server.keeping.checkpoints import write_state
 from kernfed_simulation.central import central_models

@@ -45,7 +45,13 @@ from kernfed_testing.lines import Context, Ended, Later, Line, Stream
 JOB = "job"
 LIMIT_S = 30.0
 """A federation that does nothing for so long, of which all is delivered, hangs."""
-TOLD = ("learned again", "learn them again", "goes on without it", "out of the pooled problem")
+TOLD = (
+    "is left out of this job",
+    "learned again",
+    "learn them again",
+    "goes on without it",
+    "out of the pooled problem",
+)
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
 
@@ -90,7 +96,11 @@ class Explored:
         self.events: list[JobEvent] = []
         self.clients: dict[str, Client] = {}
         self._backups: dict[str, Path] = {}
+        self.revoked: set[str] = set()
+        """Clients without a certificate."""
         self.left: Any = None
+        self.failed = ""
+        """Why the job failed, where it did."""
         self.task: asyncio.Task[Any] | None = None
         self.registry: SessionRegistry
 
@@ -114,6 +124,8 @@ class Explored:
             name, sha256 = book.file
             resumed = read_checkpoint(self._root / "checkpoints" / name, book.round_num, sha256)
         self.registry = SessionRegistry(SessionLimits(_LONG_S, _LONG_S), self._root)
+        for name in self.revoked:
+            self.registry.revoke(name)
         section = self._job.cohort
         exchange = RemoteExchange(self.registry, "ann", self._job.method.name)
         cohort = Cohort(exchange, self._files, job_id=JOB, quorum=section.quorum, observe=self.event)
@@ -182,7 +194,7 @@ class Explored:
     def connect(self, name: str) -> None:
         """Dial, where there is no line."""
         client = self.clients[name]
-        if client.line is not None or self.task is None:
+        if client.line is not None or self.task is None or name in self.revoked:
             return
         line = client.line = Line()
         context: Any = Context(line.coordinator, name)
@@ -202,6 +214,18 @@ class Explored:
         if client is not None and client.line is not None:
             client.line.cut()
             client.line = None
+
+    def revoke(self, name: str) -> None:
+        """Revoke a client's certificate: its session ends, and it is out of every step; `enrol` gives it another."""
+        self.revoked.add(name)
+        if self.task is not None:
+            self.registry.cut(frozenset({name}), "REVOKED", "the certificate was revoked")
+            self.registry.revoke(name)
+        self.cut(name)
+
+    def enrol(self, name: str) -> None:
+        """Give a client a new certificate, with which it may connect."""
+        self.revoked.discard(name)
 
     def keep(self, name: str) -> None:
         """Back up a client that is down."""
@@ -257,12 +281,13 @@ class Explored:
                 return
 
     async def finish(self) -> None:
-        """All come back, and all is delivered, until the job is over.
+        """All come back, with new certificates where needed, and all is delivered, until the job is over.
 
         Raises:
             AssertionError: It hangs.
         """
         for name in self._files:
+            self.enrol(name)
             if name not in self.clients:
                 self.start_client(name)
         if self.task is None:
@@ -283,7 +308,10 @@ class Explored:
                 await asyncio.sleep(0.001)  # something goes on in a thread
             assert time.monotonic() - idle_since < LIMIT_S, f"hangs: {self.events[-3:]}, {self.registry._calls}"
         assert self.task is not None
-        self.left = await self.task
+        try:
+            self.left = await self.task
+        except KernfedError as err:
+            self.failed = str(err)
 
     async def close(self) -> None:
         """End all."""

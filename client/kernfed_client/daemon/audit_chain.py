@@ -123,7 +123,7 @@ class Chain:
                 raise UnavailableError("this client stops; what it was asked is computed by its next life")
             self._look()
             month = self._now().strftime("%Y-%m")
-            if self._begun and (self._size >= self._file_bytes or (self._monthly and self._month < month)):
+            if self._begun and (self._size >= self._file_bytes or (self._monthly and "" < self._month < month)):
                 self._rotate()
             if self._torn:
                 line["after_torn_line"] = True
@@ -242,7 +242,7 @@ def verify(path: Path, archives: Sequence[Path] = ()) -> int:
         DataError: Names the first line that does not follow from the one before, or the lines that are missing.
     """
     end = End.read(path)
-    count, torn_at, previous = 0, 0, START
+    count, torn, previous = 0, False, START
     reached = end is None or _owed(end)[0] == 0
     for file in find_files(path, archives):
         with file.open("rb") as lines:
@@ -250,20 +250,15 @@ def verify(path: Path, archives: Sequence[Path] = ()) -> int:
                 count += 1
                 text = raw.rstrip(b"\n")
                 line = read_line(text)
-                if line is None:
-                    torn_at = torn_at or count
-                else:
+                if line is not None:
                     number = line.get("line", count)
                     if isinstance(number, int) and number > count:
                         raise DataError(_missing(count, number - 1, f"before line {at} of {file}"))
-                    torn_before = count > 1 and torn_at == count - 1
-                    if line.get("previous") != previous or bool(line.get("after_torn_line")) != torn_before:
+                    if line.get("previous") != previous or bool(line.get("after_torn_line")) != torn:
                         raise DataError(f"{file}: line {at} does not follow from the one before; the log was changed")
-                    torn_at = 0
+                torn = line is None  # several may follow one another: each life of a machine can stop in mid-write
                 previous = digest(text)
                 reached = reached or (end is not None and previous == _owed(end)[1])
-    if torn_at and torn_at != count:
-        raise DataError(f"{path}: line {torn_at} of the log is damaged")
     if not reached and end is not None:
         raise DataError(_missing(min(count + 1, end.lines), _owed(end)[0], f"at the end of {path}"))
     return count

@@ -1,7 +1,8 @@
 """A job's setup requests on disk (schema, scales, feature map), so that a daemon that was restarted rebuilds its data.
 
 Each is a file `00.task`, `01.task` …: the number is its place in the order in which the job asked them. A step that is
-asked again keeps its place, for the steps behind it were done on top of it.
+asked again keeps its place. The steps behind it were done on top of it and go, unless it leaves them as they are: then
+the state that is rebuilt has them too.
 """
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ class KeptSetup:
         self._places: dict[str, int] = {}
         """Step to place."""
         self._done = -1
-        """Place of the step that was done last: what is kept behind it is not done again yet."""
+        """Place of the last of the steps that are done: what is kept behind it is not done again yet."""
 
-    def before(self, step: str) -> list[task_pb2.Task]:
+    def before(self, step: str, *, leaves_later: bool = False) -> list[task_pb2.Task]:
         """Kept requests in their order: those ahead of a step that is kept itself, else all; they count as done.
+
+        Args:
+            step: That is asked for.
+            leaves_later: Whether those behind it are to be there too, see `Request.leaves_later`.
 
         Raises:
             JobStateMissingError: One cannot be read; all are gone now.
@@ -60,25 +65,35 @@ class KeptSetup:
                 kept.append(task)
         except (OSError, DecodeError, ValueError) as err:  # a broken disk, or another release wrote it
             raise self.unreadable() from err
-        ahead = list(itertools.takewhile(lambda task: task.step != step, kept))
+        ahead = kept if leaves_later else list(itertools.takewhile(lambda task: task.step != step, kept))
         self._done = self._places[ahead[-1].step] if ahead else -1
         return ahead
 
     def place(self, step: str) -> int:
-        """Place of a setup step; of another one, that of the setup step that was done last: it stands on that."""
+        """Place of a setup step; of another one, that of the last setup step that is done: it stands on that."""
         return self._places.get(step, self._done)
 
-    def keep(self, task: task_pb2.Task) -> None:
+    def keep(self, task: task_pb2.Task, *, leaves_later: bool = False) -> None:
         """Keep a request, in place of an earlier one of its step.
+
+        Args:
+            task: It was done.
+            leaves_later: Whether those behind it are still done; else they are kept no more.
 
         Raises:
             OSError: The disk is full, or gone.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         place = self._places.setdefault(task.step, max(self._places.values(), default=-1) + 1)
+        if not leaves_later:
+            for void in [step for step, behind in self._places.items() if behind > place]:
+                self._path(self._places.pop(void)).unlink(missing_ok=True)
         # Not durable: a coordinator whose client misses its setup asks it again.
-        files.replace(self._folder / f"{place:02d}{_SUFFIX}", task.SerializeToString(), durable=False)
-        self._done = place
+        files.replace(self._path(place), task.SerializeToString(), durable=False)
+        self._done = max(place, self._done) if leaves_later else place
+
+    def _path(self, place: int) -> Path:
+        return self._folder / f"{place:02d}{_SUFFIX}"
 
     def unreadable(self) -> JobStateMissingError:
         """Remove what cannot be used; returns the error that tells the coordinator so."""

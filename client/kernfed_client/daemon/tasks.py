@@ -204,7 +204,7 @@ class TaskRunner:
         if task.job_id not in self._jobs:
             folder = job_folder(self._state, task.job_id)
             setup, job = KeptSetup(folder / SETUP), self._open_job(task.job_id, folder)
-            self._rebuild(task, job, setup)
+            self._rebuild(task, request, job, setup)
             self._jobs[task.job_id] = job, setup
             # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
             while len(self._jobs) > KEPT_JOBS:
@@ -217,12 +217,12 @@ class TaskRunner:
         # Before the reply is sent: rows of a data set are known only once it is loaded.
         self._permit(request, task, _rows_of(job))
         if request.setup:
-            setup.keep(_complete(task, request))
+            setup.keep(_complete(task, request), leaves_later=request.leaves_later)
         return reply
 
-    def _rebuild(self, task: task_pb2.Task, job: Any, kept: KeptSetup) -> None:
+    def _rebuild(self, task: task_pb2.Task, request: Request[Any], job: Any, kept: KeptSetup) -> None:
         """Repeat the setup steps that come before a task, from what an earlier life of the daemon kept."""
-        earlier = kept.before(task.step)
+        earlier = kept.before(task.step, leaves_later=request.leaves_later)
         for setup_task in earlier:
             try:
                 setup = self.incoming(setup_task).message()

@@ -237,7 +237,7 @@ class LocalJob:
         return self._row_weights
 
     def weigh(self, weights: Floats | None) -> None:
-        """Weigh the training rows from here on, until the data are read again.
+        """Weigh the training rows from here on, until they are read, scaled or mapped again.
 
         Args:
             weights: At least 0, (n,), or None for equal weights.
@@ -302,7 +302,6 @@ class LocalJob:
                 earlier job, or are of too few groups.
         """
         self._described = None
-        self._row_weights = None
         self._forget_scales()
         data = load_rows(self.file, self._setup, dataset, schema, self.client, self._load, durable=self.durable)
         self._described = Described(dataset, schema, data)
@@ -351,6 +350,7 @@ class LocalJob:
         check_map(scaled, spec)
         self.require(num_drawn(spec), "the feature map")
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
+        self._row_weights = None
         self._forget_features()  # first: there may be no room for two
         self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
         return self._mapped.fingerprint
@@ -380,14 +380,13 @@ class LocalJob:
         Raises:
             JobStateMissingError: The features were not computed yet.
         """
-        mapped = _made(self._mapped, "data.map_features")
-        if not mapped.centred:
+        if not (mapped := _made(self._mapped, "data.map_features")).centred:
             return mapped
         scaled = _made(self._scaled, "data.standardise")
         return map_rows(scaled, mapped.features, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
 
     def _forget_scales(self) -> None:
-        self._scaled = None
+        self._scaled = self._row_weights = None
         self._forget_features()
 
     def _forget_features(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernfed.arrays import Integers
 from kernfed.rng import Words
-from kernfed.tables.raw_table import Flags, RawTable
+from kernfed.tables.raw_table import RawTable
 from kernfed.tables.records import mixed
 
 _OTHER = np.uint64(0x5851F42D4C957F2D)
@@ -81,6 +81,7 @@ class Records:
         found: Words = self.word[order[first]][unit]
         return found
 
-    def before(self, word: Words, num: int) -> Flags:
-        """Which words stand among those of the first `num` records of the file, one of `ends` and not the last."""
-        return np.asarray(word < self.known[np.searchsorted(self.ends, num, side="right")], dtype=np.bool_)
+    def behind(self, nums: Integers) -> Words:
+        """The first word behind so many records of the file, for each of some of `ends` but the last, (k,)."""
+        found: Words = self.known[np.searchsorted(self.ends, nums, side="right")]
+        return found

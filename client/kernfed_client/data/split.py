@@ -117,13 +117,21 @@ def held_out_by_record(rows: PartitionData, fraction: float, least: int, least_g
     word, num = records.of_units(unit), int(records.ends[-1]) if len(records.ends) else 0
     cuts = _cuts(records.ends, num, least, least_groups if rows.group is not None else 1)
     nearest = int(np.argmin(np.abs(cuts - int(fraction * num + 0.5))))
-    classes = np.array(rows.labels or (), dtype=np.object_)
-    for cut in cuts[nearest:0:-1]:
-        found = records.before(word, int(cut))
-        kept = not classes.size or set(classes[~found]) == set(classes)
-        if kept and int((~found).sum()) >= least:
-            return found
-    return np.zeros(rows.num_rows, dtype=np.bool_)
+    firsts = records.behind(cuts[1 : nearest + 1])
+    behind = rows.num_rows - np.searchsorted(np.sort(word), firsts)
+    usable = np.flatnonzero((behind >= least) & (firsts <= _least_of_greatest(word, rows.labels)))
+    return word < firsts[usable[-1]] if usable.size else np.zeros(rows.num_rows, dtype=np.bool_)
+
+
+def _least_of_greatest(word: Words, labels: Sequence[str] | None) -> np.uint64:
+    """The greatest word of each class, and the least of these: up to it no class lies before a word as a whole."""
+    if not labels:
+        return np.uint64(2**64 - 1)
+    numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    greatest = np.zeros(len(numbers), dtype=np.uint64)
+    np.maximum.at(greatest, [numbers[label] for label in labels], word)
+    least: np.uint64 = greatest.min()
+    return least
 
 
 def blocks_of(rows: PartitionData, columns: Sequence[str], least: int, least_groups: int = 1) -> Blocks:

@@ -221,7 +221,7 @@ def _read_fast(
         )
         if source.with_records:
             plain = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-            digests = RecordDigests(source.file)
+            digests = RecordDigests(source)
             with arrow_csv.open_csv(str(source.file.path), **options, convert_options=plain) as batches:
                 for batch in batches:
                     digests.add(header, batch.columns, batch.num_rows)
@@ -278,7 +278,7 @@ def _read_carefully(
     places: Sequence[int],
     group: int | None = None,
 ) -> RawTable:
-    digests = RecordDigests(source.file) if source.with_records else None
+    digests = RecordDigests(source) if source.with_records else None
     records = records if digests is None else digests.passing(header, records)
     names = source.features if source.has_labels else source.columns
     numeric = places[: len(names)]

@@ -64,7 +64,7 @@ def read_npz(source: Source) -> RawTable:
     faults.raise_if_any()
     rows, records, group = np.arange(1, len(x) + 1), None, None
     if source.with_records:
-        digests = RecordDigests(file)
+        digests = RecordDigests(source)
         extra = [] if y is None or y.dtype.kind not in "biufU" else [(file.y_key, y)]
         extra += [] if groups is None or source.group is None else [(source.group, groups)]
         digests.add([*names, *(name for name, _ in extra)], [*x.T, *(column for _, column in extra)], len(x))

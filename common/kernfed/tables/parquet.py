@@ -65,7 +65,7 @@ def read_parquet(source: Source) -> RawTable:
 
 
 def _records(source: Source, file: pq.ParquetFile) -> Words:
-    digests = RecordDigests(source.file)
+    digests = RecordDigests(source)
     names = [field.name for field in file.schema_arrow if may_count(plain(field.type))]
     meta = file.metadata
     source.require_room(max((meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)), default=0))

@@ -7,7 +7,7 @@ content of a cell; the names of columns are the most that it tells about a file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import numpy as np
@@ -50,6 +50,8 @@ class Source:
     """Column of the file that names each row's group; None: rows have none."""
     with_records: bool = False
     """Whether whole records are digested, with the columns that are not wanted."""
+    apart: str | None = None
+    """Column that deals rows out to clients and is no part of their records; None: there is none."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,6 +126,18 @@ class RawTable:
     """Of the whole record behind each row, (n,), as of `RecordDigests`; None: they were not asked for."""
     group: Integers | None = None
     """Number of each row's group, (n,), as of `group_words`; None: rows have none."""
+
+    def take(self, rows: Integers) -> RawTable:
+        """Some rows, as a file of these alone would have them."""
+        return replace(
+            self,
+            x=self.x[rows],
+            y=None if self.y is None else self.y[rows],
+            codes=None if self.codes is None else self.codes[rows],
+            row_numbers=self.row_numbers[rows],
+            records=None if self.records is None else self.records[rows],
+            group=None if self.group is None else self.group[rows],
+        )
 
     @property
     def absent_targets(self) -> Flags:

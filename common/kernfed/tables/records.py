@@ -2,7 +2,8 @@
 
 A cell counts as what it means (`kernfed.tables.cells`), so a file has the same digests as CSV and as Parquet, and
 whatever columns a job takes as numbers. Neither the order of columns nor that of rows counts; names of columns do, and
-a gap is as if the column were not there. Columns of lists, structures and bytes do not count. No column is kept.
+a gap is as if the column were not there. A day counts as CSV files have it, a moment as Parquet writes it in UTC.
+Columns of lists, structures and bytes do not count. No column is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kernfed.arrays import Floats, Integers
-from kernfed.jobs.client_file import PartitionFile
 from kernfed.rng import Words
 from kernfed.tables.arrow import distinct, is_text, plain
 from kernfed.tables.cells import EXACT, blank_missing, read_label, read_value
@@ -34,13 +34,13 @@ class RecordDigests:
     OOPSLA 2014.
     """
 
-    def __init__(self, file: PartitionFile) -> None:
+    def __init__(self, source: Source) -> None:
         """Begin with no record.
 
         Args:
-            file: Says which cells are gaps.
+            source: Says which cells are gaps, and which column does not count.
         """
-        self._file = file
+        self._file, self._apart = source.file, source.apart
         self._parts: list[Words] = []
 
     def add(self, names: Sequence[str], columns: Iterable[Any], num_rows: int) -> None:
@@ -53,6 +53,8 @@ class RecordDigests:
         """
         total = np.zeros(num_rows, dtype=np.uint64)
         for name, column in zip(names, columns, strict=True):
+            if name == self._apart:
+                continue
             if isinstance(column, np.ndarray):
                 column = pa.array(column, from_pandas=True)
             total += self._cells(_salt(name), column)
@@ -83,6 +85,8 @@ class RecordDigests:
     def _cells(self, salt: np.uint64, column: Any) -> Words:
         kind = plain(column.type)
         if _has_time(kind):
+            if pa.types.is_timestamp(kind):  # without its zone, which this machine may not know
+                column = column.cast(pa.timestamp(kind.unit))
             column, kind = column.cast(pa.string()), pa.string()
         if is_text(kind):
             numbers = None if pa.types.is_dictionary(column.type) else self._plain_numbers(column)

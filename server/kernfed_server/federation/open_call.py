@@ -244,16 +244,22 @@ class OpenCall:
             self._observe(EventKind.CLIENT_ANSWERED, client)
             self._wake_if_decided()
 
-    def on_fault(self, client: str, fault: Fault) -> None:
-        """A client cannot or may not answer."""
-        if self._wait_for_signature(client, fault):
-            return
+    def on_fault(self, client: str, fault: Fault) -> bool:
+        """A client cannot or may not answer; gives whether it is to be asked again at once."""
+        if fault.reason == SubmissionError.reason and client in self._state.pending:
+            if self._submission is None:
+                self._wait_for_signature(client, fault)
+                return False
+            if client in self._signed_late:  # the refusal was on its way when the job was signed
+                self._signed_late.remove(client)
+                return True
         # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
         unprepared = fault.reason == JobStateMissingError.reason
         if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
             self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
+        return False
 
     def on_revoked(self, client: str) -> None:
         """A client has no certificate any more: it is out, unless the quorum hangs on it; then it may enrol anew."""
@@ -268,19 +274,11 @@ class OpenCall:
     def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
         self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message, reason))
 
-    def _wait_for_signature(self, client: str, fault: Fault) -> bool:
-        """Whether a client refuses a job that its operator did not sign, and may still sign."""
-        if fault.reason != SubmissionError.reason or client not in self._state.pending:
-            return False
-        if self._submission is None:
-            self.outcomes[client] = fault  # unless it answers after all
-            self._unsigned[client] = self._sessions.wants_signature(self.job_id, client)
-            self._wake.set()
-            return True
-        if client in self._signed_late:  # the refusal was on its way when the job was signed
-            self._signed_late.remove(client)
-            return True
-        return False
+    def _wait_for_signature(self, client: str, fault: Fault) -> None:
+        """A client refuses a job that its operator did not sign, and may still sign."""
+        self.outcomes[client] = fault  # unless it answers after all
+        self._unsigned[client] = self._sessions.wants_signature(self.job_id, client)
+        self._wake.set()
 
     def sign(self, submission: ToldSubmission) -> Iterable[str]:
         """The job was signed; gives the clients that are to be asked again."""

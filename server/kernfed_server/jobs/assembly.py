@@ -10,7 +10,7 @@ import kernfed
 from kernfed.arrays import Array
 from kernfed.maths.losses import Link
 from kernfed.models.global_model import GlobalModel
-from kernfed_server.jobs.preparation import Setup
+from kernfed_server.jobs.start.preparation import Setup
 
 
 def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:

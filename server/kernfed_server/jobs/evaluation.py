@@ -17,8 +17,8 @@ from kernfed.federation.ledger import SPREAD
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation, MetricSums
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 
 
 async def evaluate(

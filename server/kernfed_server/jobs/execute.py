@@ -17,14 +17,14 @@ from kernfed.methods.base import Begins, Needs
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.wording import listed
-from kernfed_server.jobs.agreement import Earlier
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured_once
-from kernfed_server.jobs.preparation import Setup, prepare, setup_of
-from kernfed_server.jobs.rules import as_begun, resolve
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.jobs.taking import recall
+from kernfed_server.jobs.start.agreement import Earlier
+from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
+from kernfed_server.jobs.start.rules import as_begun, resolve
+from kernfed_server.jobs.start.taking import recall
 from kernfed_server.jobs.verdict import end_of
 from kernfed_server.methods.base import Workflow, spread_of_models
 from kernfed_server.methods.registry import WORKFLOWS

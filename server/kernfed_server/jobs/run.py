@@ -18,10 +18,10 @@ from kernfed.maths.settling import relative_movement
 from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import SharesFinding
 from kernfed.metric_names import ROW_SHARE
-from kernfed_server.jobs.agreed import AgreedValues
-from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
 from kernfed_server.jobs.journal import Checkpoint, Journal
+from kernfed_server.jobs.start.agreed import AgreedValues
+from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import Arrays, State, json_array
 
 R = TypeVar("R")

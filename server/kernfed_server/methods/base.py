@@ -15,12 +15,12 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import AveragedSettings, ridge_of
 from kernfed.methods.shares import ALIKE, ROWS
 from kernfed.models.global_model import GlobalModel
-from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import measure_local
-from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.rules import RidgeChoice
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.agreement import Agreement, Earlier
+from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.rules import RidgeChoice
 from kernfed_server.jobs.state import State
 from kernfed_server.jobs.verdict import ALONE, Against
 

@@ -325,11 +325,13 @@ class _Reader:
 
     def _on_failure(self, failure: task_pb2.TaskFailure) -> None:
         call = self._registry.call(failure.task_id)
-        about_this = call is not None and call.asked(self._session.name, failure.request_sha256)
-        if call is not None and about_this:
-            call.on_fault(self._session.name, Fault(failure.reason[:64], failure.message[:MAX_TEXT]))
+        again = False
+        if call is not None:
+            fault = Fault(failure.reason[:64], failure.message[:MAX_TEXT])
+            about_this = call.asked(self._session.name, failure.request_sha256)
+            again = not about_this or call.on_fault(self._session.name, fault)
         self._ack(failure.task_id, "")
-        if call is not None and not about_this:
+        if call is not None and again:
             call.send_to(self._session)
 
     def _ack(self, task_id: str, refused: str, *, now: bool = True) -> None:

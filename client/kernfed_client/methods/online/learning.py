@@ -237,7 +237,7 @@ class OnlineClient:
         hidden, rules = request.hidden, self.rules
         if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
             raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
-        digest = answers.digest(b"meta", request.round_num, request.weights, request.batch_rows)
+        digest = self.digest(b"meta", request.round_num, request.weights, request.batch_rows)
         kept = self.keeper.answered(request.round_num, digest, request.uncounted_from)
         if kept is not None:
             return MetaStep(**answers.fields(kept))
@@ -273,6 +273,12 @@ class OnlineClient:
         taken, moved = self.guard.learned(state, taken, learn, unmoved)
         return MetaStep(**answers.fields(self.close(request.round_num, digest, state, taken, moved)))
 
+    def digest(self, *parts: bytes | int | Array) -> str:
+        """Of a question, and of the scales that an answer depends on: a coordinator may have agreed on others since."""
+        low, span = self._request.target_low, self._request.target_span
+        scales = np.concatenate([self._job.mean, self._job.deviation, (self.norm, low, span)])
+        return answers.digest(scales, *parts)
+
     def _round(
         self,
         request: _RoundRequest,
@@ -283,9 +289,7 @@ class OnlineClient:
     ) -> dict[str, Any]:
         """Fields of the answer to a round."""
         keeper = self.keeper
-        digest = answers.digest(
-            kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows
-        )
+        digest = self.digest(kind, request.round_num, request.base, request.kernels, request.theta, request.batch_rows)
         kept = keeper.answered(request.round_num, digest, request.uncounted_from)
         if kept is not None:
             return answers.fields(kept)

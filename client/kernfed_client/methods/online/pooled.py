@@ -31,7 +31,7 @@ def pooled_step(client: OnlineClient, request: PooledStepRequest) -> PooledStep:
     features, rules, newest = client.own_features, client.rules, client.keeper.newest
     if features is None or request.theta.shape != newest.theta.shape:
         raise InvalidTensorError(f"{request.step}: parameters of shape {request.theta.shape}, want other kernels")
-    digest = answers.digest(
+    digest = client.digest(
         b"pooled",
         request.round_num,
         request.theta,

@@ -162,6 +162,8 @@ class Request(Message, Generic[R_co]):
         reply: Type of the answer.
         kinds: What the answer lets out of the site; the client's policy must allow each.
         setup: Whether the client keeps this request to rebuild its state for the job after a restart.
+        leaves_later: Whether a setup step that is asked again leaves what was set up behind it as it is; what was set
+            up behind any other one stands on it, and is set up again.
         once: Whether the step moves what the client keeps, or tells of what such steps moved: an answer from memory
             belongs to the state that there was, and counts only while no other of these steps was computed.
     """
@@ -170,6 +172,7 @@ class Request(Message, Generic[R_co]):
     reply: ClassVar[type[Reply]]
     kinds: ClassVar[tuple[Kind, ...]] = ()
     setup: ClassVar[bool] = False
+    leaves_later: ClassVar[bool] = False
     once: ClassVar[bool] = False
 
     def refusals(self, reply: Any) -> Iterator[str]:

@@ -245,6 +245,7 @@ class CentreRequest(Request[Centred]):
     reply = Centred
     kinds = (Kind.SUMMARY,)
     setup = True
+    leaves_later = True
 
     feature_mean: Annotated[Array, Shape("M"), Exact()]
     target_mean: Annotated[Array, Shape("C"), Exact()]

@@ -261,6 +261,7 @@ class UseRatiosRequest(Request[RatioSummary]):
     reply = RatioSummary
     kinds = (Kind.SUMMARY,)
     setup = True
+    leaves_later = True
 
     variants: Names
     """Names of variants."""

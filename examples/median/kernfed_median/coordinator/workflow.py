@@ -9,8 +9,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_median.shared.method import MedianSettings
 from kernfed_server.jobs.evaluation import evaluate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, local_ridge
 
 

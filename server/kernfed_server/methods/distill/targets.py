@@ -14,8 +14,8 @@ from kernfed.federation.exchange import Fault
 from kernfed.methods.distill.messages import TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, IMPLAUSIBLE, how_far, implausible
 from kernfed.wording import listed
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from kernfed.methods.distill.messages import LeftOutErrors, LeftOutErrorsRequest
 from kernfed.methods.distill.scales import WORST
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed.wording import listed
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import State
 
 FACTORS = tuple(2.0 ** (k / 2) for k in (0, -1, 1, -2, 2, -3, 3, -4, 4))

@@ -37,9 +37,9 @@ from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed.methods.finding import BegunFinding
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured, measured_once
-from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, alike
 from kernfed_server.methods.distill.former import begun_with
 from kernfed_server.methods.distill.state import Iteration

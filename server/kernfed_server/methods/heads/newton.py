@@ -10,8 +10,8 @@ from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.heads.solver_choice import choose_solver
 from kernfed.methods.shared_settings import ridge_of
 from kernfed.wording import listed
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.heads import newton_auto as newton_head_auto
 from kernfed_server.methods.heads import newton_paper as newton_head_paper
 from kernfed_server.methods.heads.newton_steps import LBFGS, SOLVERS, HeadTrainer

@@ -24,9 +24,9 @@ from kernfed.methods.heads.losses import FACTS, start_scores
 from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import measured, measured_once
-from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.preparation import Setup
 
 _FREE_BIAS = "free_bias"
 """In checkpoints; one without is of a version that penalised every bias."""

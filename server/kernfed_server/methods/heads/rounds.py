@@ -12,8 +12,8 @@ from kernfed.federation.messages.base import Request
 from kernfed.methods.heads.messages import HeadDescentRequest, HeadDirectionRequest, HeadSophiaRequest, HeadWeights
 from kernfed.methods.heads.settings import FedAvgSettings, FedNewSettings, FedProxSettings, FedSophiaSettings
 from kernfed.methods.shared_settings import ridge_of
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
 from kernfed_server.jobs.updating import updated
 from kernfed_server.methods.heads.problem import HeadProblem, open_head

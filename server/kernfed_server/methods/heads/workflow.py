@@ -16,9 +16,9 @@ from kernfed.methods.heads.settings import FedAvgSettings, FedProxSettings, Newt
 from kernfed.methods.shared_settings import ridge_of
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
-from kernfed_server.jobs.preparation import Setup
-from kernfed_server.jobs.rules import RidgeChoice
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.rules import RidgeChoice
 from kernfed_server.methods.base import Workflow, linear_model, local_ridge
 from kernfed_server.methods.heads import newton, rounds
 from kernfed_server.methods.heads.problem import head_loss

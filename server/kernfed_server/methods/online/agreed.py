@@ -10,9 +10,9 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.parameters import OnlineParameters
-from kernfed_server.jobs.agreement import Agreement
-from kernfed_server.jobs.preparation import Setup, agree_features
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.agreement import Agreement
+from kernfed_server.jobs.start.preparation import Setup, agree_features
 from kernfed_server.jobs.state import State
 
 _MEAN, _DEVIATION, _FACTS = "agreed.mean", "agreed.deviation", "agreed.facts"

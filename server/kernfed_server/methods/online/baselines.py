@@ -33,8 +33,8 @@ from kernfed.methods.online.settings import (
     VmKoflSettings,
 )
 from kernfed.methods.online.weights import Hedge
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.rounds import Method, StreamLoop

@@ -26,8 +26,8 @@ from kernfed.methods.online.server_step import (
     pool,
 )
 from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.pooled import run_pooled

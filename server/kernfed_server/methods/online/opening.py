@@ -24,9 +24,9 @@ from kernfed.methods.online.messages import (
 )
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings, StreamSettings
-from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array, json_of
 from kernfed_server.methods.online.agreed import Opened, former_opening
 from kernfed_server.methods.online.agreed_ranges import check_range, largest_norm, target_range

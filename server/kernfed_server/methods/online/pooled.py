@@ -14,8 +14,8 @@ from kernfed.methods.online.own_model import LENGTHSCALES
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS, PooledRidges, contradiction, unpack
 from kernfed.methods.online.settings import OnlineSettings
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.opening import draw_dictionary

@@ -27,8 +27,8 @@ from kernfed.methods.shared_settings import AveragedSettings
 from kernfed.methods.shares import ALIKE
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData

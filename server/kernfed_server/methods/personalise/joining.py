@@ -33,8 +33,8 @@ from kernfed.methods.personalise.messages import (
 )
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
-from kernfed_server.jobs.agreement import Agreement, Earlier
 from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.start.agreement import Agreement, Earlier
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.statistics import statistics_request

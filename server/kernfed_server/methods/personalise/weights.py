@@ -37,10 +37,10 @@ from kernfed.methods.personalise.messages import (
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
-from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.scales import check_moments, moments_of
 from kernfed_server.methods.personalise.checks import check_embedding
 from kernfed_server.methods.personalise.directions import (
     Pooled,

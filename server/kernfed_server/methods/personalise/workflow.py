@@ -15,8 +15,8 @@ from kernfed.models.beside import ModelsBeside
 from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import Arrays
 from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge

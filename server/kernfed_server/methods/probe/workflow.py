@@ -14,8 +14,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow
 
 _PERIOD = 100_003

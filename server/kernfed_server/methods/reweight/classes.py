@@ -17,7 +17,7 @@ from kernfed.methods.reweight.mixture import NUM_FOLDS
 from kernfed.methods.reweight.mixture_messages import Classified, ClassifyRequest, FoldSumsRequest
 from kernfed.methods.reweight.pooled_classifier import FREQUENCIES, classes_of_tests, cross_fitted
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
-from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.methods.reweight.mixture import NO_AXES, checked
 
 

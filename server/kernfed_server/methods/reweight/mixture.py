@@ -24,7 +24,7 @@ from kernfed.methods.reweight.mixture_messages import (
     PointMomentsRequest,
 )
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioSpec
-from kernfed_server.jobs.gate import Gate
+from kernfed_server.jobs.start.gate import Gate
 
 NO_AXES = np.zeros((0, 0))
 _GREATEST_FEATURE = 1.5

@@ -19,9 +19,9 @@ from kernfed.methods.reweight.messages import (
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed.methods.shares import ALIKE, ROWS
-from kernfed_server.jobs.gate import Gate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array, json_of
 from kernfed_server.methods.reweight import rules
 

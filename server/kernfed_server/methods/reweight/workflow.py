@@ -6,8 +6,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed.methods.reweight.settings import ReweightSettings
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.verdict import ALONE, Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.reweight.choice import WEIGHTED

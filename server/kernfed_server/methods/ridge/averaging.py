@@ -11,8 +11,8 @@ from kernfed.maths.robust import MeanRule
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.ridge.messages import LocalModel
 from kernfed_server.jobs.evaluation import evaluate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.updating import updated
 
 AVERAGED = "the limit is that of averaged local models, and not the pooled solution where clients differ"

@@ -11,8 +11,8 @@ from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import evaluate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.updating import updated
 
 

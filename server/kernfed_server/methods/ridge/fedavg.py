@@ -10,8 +10,8 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.ridge.averaging import AVERAGED, averaged
 
 

@@ -8,8 +8,8 @@ from kernfed.methods.ridge.messages import TrainLocallyRequest
 from kernfed.methods.ridge.settings import LocalSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 
 
 async def run(setup: Setup, settings: LocalSettings, cohort: Cohort, run: Run) -> Array | None:

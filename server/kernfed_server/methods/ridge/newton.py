@@ -21,8 +21,8 @@ from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
 
 _NO_MOMENT = np.empty((0, 0))

@@ -31,8 +31,8 @@ from kernfed.methods.ridge.messages import (
     NewtonStepRequest,
 )
 from kernfed.wording import listed
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Members, Run
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import spread_by_ridge, spread_of_models
 
 _NEAR = 1e-2

@@ -165,6 +165,26 @@ def test_a_line_torn_by_a_loss_of_power_is_kept_and_told(tmp_path: Path, monkeyp
         verify(path)
 
 
+def test_two_lines_torn_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stops in mid-write twice leaves two torn lines; the log goes on, and other damage is found."""
+    path = tmp_path / "audit.jsonl"
+    for life in range(3):
+        monkeypatch.setattr("kernfed_client.daemon.audit_chain.boot_id", lambda life=life: f"run {life}")
+        log = AuditLog(path)
+        record(log, f"t{life}")
+        if life == 2:
+            record(log, "t3")
+        log.close()
+        path.with_name("audit.end").write_bytes(b"")
+        if life < 2:
+            path.write_bytes(path.read_bytes()[:-20])
+    assert verify(path) == 4
+    text = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*text[:2], "broken\n", text[3]]))
+    with pytest.raises(DataError, match="line 4 does not follow"):
+        verify(path)
+
+
 def test_a_lost_line_end_is_no_change(tmp_path: Path) -> None:
     """A log that lost its last byte, the end of a line, goes on with a whole line behind a whole one."""
     path = tmp_path / "audit.jsonl"

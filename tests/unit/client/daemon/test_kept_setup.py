@@ -15,6 +15,7 @@ from kernfed.errors import (
     JobStateMissingError,
 )
 from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.data import MeanEmbedding, MeanEmbeddingRequest
 from kernfed.jobs.client_file import STREAM_STATES
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
@@ -188,11 +189,39 @@ def test_an_answer_stands_on_the_setup_step_that_was_done_last(tmp_path: Path) -
 def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:
     """A release that lists its steps otherwise rebuilds the job in the order in which its setup was asked."""
     first = World(tmp_path)
-    for request in (STANDARDISE, CENTRE, STANDARDISE):
+    for request in (STANDARDISE, CENTRE, CENTRE):
         first.answer(request)
     other = dict(reversed(STEPS.items()))
     second = World(tmp_path, steps=other)
     np.testing.assert_array_equal(second.answer(MEANS).feature_mean, np.ones(3))
     again = World(tmp_path, steps=other)
     again.answer(CENTRE)
-    assert [step for step, _, _ in again.asked] == [STANDARDISE.step, CENTRE.step, CENTRE.step]
+    assert [step for step, _, _ in again.asked] == [STANDARDISE.step, *3 * [CENTRE.step]]
+
+
+def test_what_stands_on_a_step_goes_when_that_is_asked_again(tmp_path: Path) -> None:
+    """Scales that are agreed on anew void the means of before, on the disk too."""
+    first = World(tmp_path)
+    for request in (STANDARDISE, CENTRE, STANDARDISE):
+        first.answer(request)
+    with pytest.raises(JobStateMissingError, match="the setup is not complete"):
+        World(tmp_path).answer(MEANS)
+
+
+def test_a_step_that_leaves_later_ones_finds_them_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were weighed behind their first centring are weighed when they are centred again, as without restart.
+
+    An answer stands on the last of the steps that are done, whichever was asked last.
+    """
+    for name in ("setup", "leaves_later"):
+        monkeypatch.setattr(EchoRequest, name, True)
+    weigh = EchoRequest(values=np.zeros(1))
+    embedded = MeanEmbedding(num_rows=7, feature_mean=np.ones(3), target_mean=np.zeros(1))
+    steps = {**STEPS, MeanEmbeddingRequest: lambda _job, _request: embedded}
+    first = World(tmp_path, steps=steps)
+    assert [first.place(request) for request in (STANDARDISE, CENTRE, weigh, CENTRE, MEANS)] == [0, 1, 2, 1, 2]
+    again = World(tmp_path, steps=steps)
+    assert [again.place(request) for request in (CENTRE, MEANS)] == [1, 2]
+    assert [step for step, _, _ in again.asked][:3] == [STANDARDISE.step, CENTRE.step, weigh.step]

@@ -13,8 +13,10 @@ import pytest
 from kernfed.errors import ConfigError, DataError, PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection, load_client_file
+from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData, load_local_data
-from kernfed_client.data.split import refuse_few_groups
+from kernfed_client.data.records import Records
+from kernfed_client.data.split import held_out_by_record, refuse_few_groups
 from kernfed_testing.partitions import regression
 
 NUM = 200
@@ -226,3 +228,19 @@ def test_an_npz_file_names_groups_by_an_array_or_a_column(tmp_path: Path) -> Non
     train, test = ({int(patient[i]) for i in part} for part in found[0])
     assert test
     assert not train & test
+
+
+def test_no_class_lies_wholly_in_front_of_the_cut() -> None:
+    """Fewer blocks are held out where else a class, or training, has no rows; by one look at many rows and blocks."""
+    draw, num = np.random.default_rng(5), 30_000
+    word = draw.permutation(num).astype(np.uint64) + np.uint64(7)
+    labels = ["rare" if w < 70 else "often" for w in word]  # all of the rare ones are among the first 63
+    rows = PartitionData(
+        draw.normal(size=(num, 1)), labels, None, 0, np.arange(1, num + 1), records=Records.of_words(word)
+    )
+    found = held_out_by_record(rows, 0.4, 10)
+    np.testing.assert_array_equal(np.sort(word[found]), np.arange(7, 67))
+    assert held_out_by_record(replace(rows, labels=None), 0.4, 10).sum() == 12_000
+    few = rows.take(np.flatnonzero(word < 7 + 25))
+    assert held_out_by_record(few, 0.4, 10).sum() == 10
+    assert not held_out_by_record(few, 0.4, 20).any()

@@ -17,7 +17,7 @@ from kernfed.federation.events import EventKind
 from kernfed.jobs.former import former_of
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
-from kernfed_server.jobs.agreement import Agreement
+from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_simulation.federation import from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import regression_rows

@@ -65,6 +65,19 @@ def test_every_reading_has_the_same_digests(tmp_path: Path) -> None:
     assert (words(tmp_path / "a.parquet") == base).all()
 
 
+def test_a_column_of_any_type_may_lie_beside(tmp_path: Path) -> None:
+    """Moments of zones that this machine does not know, durations and structures are in nobody's way."""
+    beside = {
+        "at": pa.array([1, 2, None], pa.timestamp("us", tz="Nowhere/Land")),
+        "kept": pa.array([1, 2, 2], pa.timestamp("ns")).dictionary_encode(),
+        "took": pa.array([1, None, 3], pa.duration("s")),
+        "all": pa.array([{"a": 1}, None, {"a": 2}]),
+        "none": pa.nulls(3),
+    }
+    pq.write_table(pa.table({**beside, "y": pa.array([1.0, 1.0, 1.0])}), tmp_path / "a.parquet")
+    assert len(set(words(tmp_path / "a.parquet").tolist())) == 3
+
+
 def test_every_cell_and_name_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell that changes changes its record alone, a column that is renamed all; batches make no difference."""
     base = words(written(tmp_path / "a.csv", "\n\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits
 from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, SessionRegistry
+from kernfed_server.services.federation import _Reader, _SessionOverError
 
 LIMIT_S = 60.0
 
@@ -59,6 +61,19 @@ async def drain(session: Session) -> list[pb.ConnectResponse]:
 
 async def tasks(session: Session) -> list[str]:
     return [f.task.task_id for f in await drain(session) if f.HasField("task")]
+
+
+async def said(registry: SessionRegistry, session: Session, *frames: pb.ConnectRequest) -> None:
+    """A client's frames arrive, and its stream ends."""
+    left = [frame.SerializeToString() for frame in frames]
+
+    class Stream:
+        async def read(self) -> bytes | None:
+            return left.pop(0) if left else None
+
+    stream: Any = Stream()
+    with contextlib.suppress(_SessionOverError):
+        await _Reader(registry, session, stream).run()
 
 
 def opened(registry: SessionRegistry, task_id: str = TASK) -> OpenCall:
@@ -233,14 +248,16 @@ async def test_a_job_without_a_signature_waits_for_one(registry: SessionRegistry
 
 
 async def test_a_refusal_that_crosses_the_signature(registry: SessionRegistry) -> None:
-    """A refusal of the task as it was before the signature asks again once; one after it is a fault."""
-    connect(registry, "a")
+    """A client that refuses the task as it was before the signature is asked again, once; after that it is a fault."""
+    a = connect(registry, "a")
     asked = await Asked(registry, ["a"], min_clients=1).begun()
+    refusal = task_pb2.TaskFailure(task_id=TASK, reason=UNPROVEN.reason, message=UNPROVEN.message)
     registry.sign(OLD, task_pb2.Submission(statement=b"signed"))
-    call = opened(registry)
-    call.on_fault("a", UNPROVEN)
-    assert call.unanswered == ("a",)
-    call.on_fault("a", UNPROVEN)
+    await tasks(a)
+    await said(registry, a, pb.ConnectRequest(failure=refusal))
+    assert opened(registry).unanswered == ("a",)
+    assert [f.HasField("submission") for f in await drain(a) if not f.acks] == [True, False]
+    await said(registry, a, pb.ConnectRequest(failure=refusal))
     with pytest.raises(QuorumNotMetError, match="not signed"):
         await asked.result()
 

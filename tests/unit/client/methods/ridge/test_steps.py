@@ -146,7 +146,7 @@ def test_the_own_model_stays_in_the_clients_folder_and_predicts_as_measured(tmp_
     own = alone(job)
     scores = evaluation.predict(own, own_weights(own, RIDGE))
     assert np.allclose(model.predict_scores(rows[name].x_test), scores, atol=1e-10)
-    assert model.job == {"job_id": job.job_id, "client": name}
+    assert model.job == {"job_id": job.job_id, "client": name, "missing": "refuse"}
     if task == "classification":
         accuracy = (model.predict(rows[name].x_test) == np.array(CLASSES)[rows[name].y_test]).mean()
         sums = evaluation.evaluate(

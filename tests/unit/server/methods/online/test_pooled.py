@@ -19,8 +19,8 @@ from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
+from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import State, json_array, json_of
 from kernfed_testing.stream_clients import (
     StopError,

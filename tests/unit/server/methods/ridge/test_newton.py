@@ -18,10 +18,10 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.models.global_model import GlobalModel
 from kernfed_client.steps.registry import STEPS
-from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.agreement import Agreement
+from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.ridge import newton
 from kernfed_server.methods.ridge.newton import NewtonPlan
 from kernfed_simulation.central import central_weights

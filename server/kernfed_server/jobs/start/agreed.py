@@ -9,7 +9,7 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.jobs.former import AGREEMENT
-from kernfed_server.jobs.agreement import Agreement
+from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import Arrays, State, json_array, json_of
 
 _VALUES: Final = "run.agreed."

@@ -10,8 +10,8 @@ import pytest
 
 from kernfed.errors import ConfigError
 from kernfed.maths.statistics import moments
-from kernfed_server.jobs.scales import stands_apart
-from kernfed_server.jobs.units import unit_factors
+from kernfed_server.jobs.start.scales import stands_apart
+from kernfed_server.jobs.start.units import unit_factors
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, make_job, regression_rows
 

@@ -1,6 +1,6 @@
 """The start of every method on data: check the data, agree on classes, scales and features, centre.
 
-All of it is deterministic. What comes of it is fixed for the job's life: see `kernfed_server.jobs.agreement`.
+All of it is deterministic. What comes of it is fixed for the job's life: see `kernfed_server.jobs.start.agreement`.
 
 What leaves a client: row counts, class names and counts, per-column means and deviations, the median distance between
 rows for the median heuristic (`summary`), and the mean of features and targets where the model has an
@@ -35,20 +35,20 @@ from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
 from kernfed.wording import listed
-from kernfed_server.jobs.agreement import Agreement, Earlier
-from kernfed_server.jobs.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
-from kernfed_server.jobs.descriptions import LaterDescription, agree_backbone, check_description, digest
-from kernfed_server.jobs.gate import Gate
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import APART_WORDS, agree_scales, check_embedding, far_targets, pooled_mean
-from kernfed_server.jobs.taking import (
+from kernfed_server.jobs.start.agreement import Agreement, Earlier
+from kernfed_server.jobs.start.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
+from kernfed_server.jobs.start.descriptions import LaterDescription, agree_backbone, check_description, digest
+from kernfed_server.jobs.start.gate import Gate
+from kernfed_server.jobs.start.scales import APART_WORDS, agree_scales, check_embedding, far_targets, pooled_mean
+from kernfed_server.jobs.start.taking import (
     asked_schema,
     centre_request,
     check_fingerprint,
     map_request,
     standardise_request,
 )
-from kernfed_server.jobs.units import note_units, note_units_beside
+from kernfed_server.jobs.start.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
 LEAST_WITHIN = 0.1

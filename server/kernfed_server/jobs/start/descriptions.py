@@ -14,7 +14,7 @@ from kernfed.federation.messages.data import DataDescription, DataSchema
 from kernfed.maths.tasks import TASKS
 from kernfed.wording import is_class_name
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import check_moments, moments_of
+from kernfed_server.jobs.start.scales import check_moments, moments_of
 
 
 @dataclass

@@ -14,8 +14,8 @@ from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
-from kernfed_server.jobs.agreement import Agreement
 from kernfed_server.jobs.journal import Checkpoint
+from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_simulation.federation import Rows
 from kernfed_testing.distill import made_job, made_rows
 from kernfed_testing.distill import run as run_distill

@@ -22,9 +22,9 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
-from kernfed_server.jobs.agreement import Agreement, Earlier
-from kernfed_server.jobs.descriptions import LaterDescription
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.agreement import Agreement, Earlier
+from kernfed_server.jobs.start.descriptions import LaterDescription
 
 
 def asked_schema(job: JobFile, earlier: Earlier | None) -> DataSchema:

@@ -10,7 +10,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import DataDescription, DataSchema
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.scales import moments_of
+from kernfed_server.jobs.start.scales import moments_of
 
 FEWEST_ROWS = 8
 """Clients with fewer say little about a deviation."""

@@ -17,8 +17,8 @@ from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import AUTO, AUTO_IF_MANY, BY_ROWS, MANY_ROWS
-from kernfed_server.jobs.preparation import Setup
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
 
 _RIDGE = "ridge"
 _DEALT = ("row-by-row", "copies-together")
@@ -72,7 +72,8 @@ async def resolve(
     """
     method = job.method
     rule = getattr(method, _RIDGE, None)
-    if not isinstance(rule, str) or _RIDGE in method.idle_keys():
+    by_rows = rule in (BY_ROWS, AUTO_IF_MANY) or (rule == AUTO and search is not None)
+    if not by_rows or _RIDGE in method.idle_keys():
         return job, setup
     total = round(sum(run.counted(setup.agreed.num_rows).values()))
     ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge

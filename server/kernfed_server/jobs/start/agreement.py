@@ -59,7 +59,7 @@ class Agreement:
     """Training rows of each client that passed the preparation."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
     """Digest of what each of them stated of its data; see
-    `kernfed_server.jobs.descriptions.digest`."""
+    `kernfed_server.jobs.start.descriptions.digest`."""
 
     def to_arrays(self) -> dict[str, Array]:
         """What `of_state` reads."""

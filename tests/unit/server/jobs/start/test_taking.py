@@ -10,9 +10,9 @@ import pytest
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema
-from kernfed_server.jobs.rules import as_begun
 from kernfed_server.jobs.run import RULES
-from kernfed_server.jobs.taking import asked_schema
+from kernfed_server.jobs.start.rules import as_begun
+from kernfed_server.jobs.start.taking import asked_schema
 
 JOB = JobFile.model_validate(
     {

@@ -8,7 +8,7 @@ import pytest
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
-from kernfed_server.jobs.classes import unite_classes
+from kernfed_server.jobs.start.classes import unite_classes
 
 MANY = LearningTask.CLASSIFICATION
 
