@@ -129,6 +129,17 @@ def test_two_ranges(tmp_path: Path, policy: str) -> None:
 
 
 @guards
+def test_the_last_batches_of_jobs_on_other_rows(tmp_path: Path, policy: str) -> None:
+    """Two ranges leave out 39 rows: blocks cut from one order would end with one of 10 rows, and one of 11."""
+    table, target, tight = rows(400, seed=7), Target(tmp_path, rows(400, seed=7), policy), {}
+    for name in ("x0", "x1"):
+        tight[name] = [float(np.sort(np.array(table[name], dtype=float))[19:21].mean()), 99.0]
+    told = [target.ask(moment_job(batch_size=10, data=data)) for data in ({}, {"ranges": tight})]
+    assert [len(one.train) for one in told] == [400, 361]
+    assert bool(told[0].blocks) == held(policy, *told)
+
+
+@guards
 def test_a_gap_in_one_row(tmp_path: Path, policy: str) -> None:
     """A job on the column in which one row has a gap, and a job without that column."""
     table = rows()

@@ -41,6 +41,8 @@ class Told:
     train: frozenset[int] = frozenset()
     """Places of the training rows in the target's file."""
     test: frozenset[int] = frozenset()
+    blocks: frozenset[frozenset[int]] = frozenset()
+    """Those of the training rows that batches and folds take as a whole; empty: single rows."""
 
     @property
     def refusal(self) -> str:
@@ -108,6 +110,9 @@ class Target:
         if told.of(DataDescription):  # else nothing left about its rows
             told.train = frozenset(local.data.train.row_numbers.tolist())
             told.test = frozenset(local.data.test.row_numbers.tolist())
+            if (block := local.block) is not None:
+                places = local.data.train.row_numbers
+                told.blocks = frozenset(frozenset(places[block == k].tolist()) for k in np.unique(block))
         return told
 
 
@@ -142,13 +147,15 @@ def small_counts(told: Told, least: int = MIN_ROWS) -> list[str]:
 
 
 def near_pairs(tellings: Sequence[Told], least: int = MIN_ROWS) -> list[str]:
-    """Pairs of jobs whose rows, to train or to test on, differ by a few."""
+    """Pairs of jobs whose rows, to train or to test on, or of a batch, differ by a few."""
     found = []
     for (i, one), (j, two) in itertools.combinations(enumerate(tellings), 2):
-        for part in ("train", "test"):
-            differ = len(getattr(one, part) ^ getattr(two, part))
-            if one.replies and two.replies and 0 < differ < least:
-                found.append(f"jobs {i} and {j}: {differ} rows of {part}")
+        sets = {"train": [(one.train, two.train)], "test": [(one.test, two.test)]}
+        sets["a batch"] = list(itertools.product(one.blocks, two.blocks))
+        for part, pairs in sets.items():
+            differ = [len(these ^ those) for these, those in pairs]
+            if one.replies and two.replies and any(0 < num < least for num in differ):
+                found.append(f"jobs {i} and {j}: {min(num for num in differ if num)} rows of {part}")
     return found
 
 

@@ -42,7 +42,7 @@ def load_rows(
         data = load(dataset, schema, client)
         refuse_few_groups(file, dataset, data.train)
         return data
-    data = load_local_data(_by_rules(file, setup), dataset, schema, client)
+    data = load_local_data(_by_rules(file, setup), dataset, schema, client, former=content.is_former(setup))
     refuse_few_groups(file, dataset, data.train)
     if durable:
         section = file.datasets.get(dataset)

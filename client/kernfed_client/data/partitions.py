@@ -78,9 +78,13 @@ class LocalData:
     """Whether rows were left out since there are few of their class."""
     sparse_columns: tuple[str, ...] = ()
     """Columns in which fewer rows stood out than the policy lets a number stand for, and none does now."""
+    former: bool = False
+    """Whether a release before began the job, so that its blocks stay those of then."""
 
 
-def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: str) -> LocalData:
+def load_local_data(
+    file: ClientFile, dataset: str, schema: DataSchema, client: str, *, former: bool = False
+) -> LocalData:
     """Read a data set of the client file and hold out test rows where it has no test partition.
 
     Args:
@@ -89,6 +93,7 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         schema: What the job expects.
         client: This client's name; where the job draws its held-out rows, they come from the schema's seed and this
             name.
+        former: Whether the job was begun by a release that cut all jobs' blocks from one order.
 
     Raises:
         DataError: The data set is not offered, cannot be read or does not fit; one line per fault.
@@ -106,12 +111,12 @@ def load_local_data(file: ClientFile, dataset: str, schema: DataSchema, client: 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy)
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy, former=former)
         return replace(data, backbone=reader.fingerprint)
     least, groups = file.policy.min_rows, groups_of(section)
     train = read_partition(section.train, schema, dataset, "train", least, groups)
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test", least, groups)
-    return prepare(train, test, schema, client, f"data set {dataset}", file.policy)
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy, former=former)
 
 
 def prepare(
@@ -121,6 +126,8 @@ def prepare(
     client: str,
     where: str = "data",
     policy: PolicySection | None = None,
+    *,
+    former: bool = False,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -135,6 +142,7 @@ def prepare(
             rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
             training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
             where it says so. Unset: 1.
+        former: As of `load_local_data`.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -155,7 +163,7 @@ def prepare(
         _refuse_shared_groups(train.group, test.group, where)
     if schema.by_record:
         train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
-    train, test, few, block, rare = _parts(train, test, schema, client, policy)
+    train, test, few, block, rare = _parts(train, test, schema, client, policy, former)
     if rare and not train.num_rows:
         raise DataError(
             f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
@@ -170,9 +178,10 @@ def prepare(
         test, also = test.without_few(schema, least)
         sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
     if sparse:
+        names = listed([repr(name) for name in sparse], more=" and {left} more")
         notes.append(
-            f"column {listed([repr(name) for name in sparse])}: fewer rows than policy.min_rows differ from the "
-            "others, or from what other columns say of them, so they are taken as the others; "
+            f"column {names}: fewer rows than policy.min_rows differ from the others, or from what other columns say "
+            "of them, so they are taken as the others; "
             'policy.sparse_columns = "allow" takes them as they are'
         )
     if rare:
@@ -191,18 +200,23 @@ def prepare(
             f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
         )
     return LocalData(
-        train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse
+        train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse, former
     )
 
 
 def _parts(
-    train: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, policy: PolicySection
+    train: PartitionData,
+    test: PartitionData | None,
+    schema: DataSchema,
+    client: str,
+    policy: PolicySection,
+    former: bool,
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
     """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
     least, rare = Least(policy.min_rows, 1 if train.group is None else policy.least_groups), set[str]()
     everything, own_test = train, test
     while True:
-        train, test, few, block = _split(everything, own_test, schema, client, least)
+        train, test, few, block = _split(everything, own_test, schema, client, least, former)
         found = _rare_classes(train, least)
         if not found or policy.rare_classes == "allow" or not least.holds(train):
             return train, test, few, block, rare
@@ -212,10 +226,10 @@ def _parts(
 
 
 def _split(
-    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least, former: bool
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
     by_content = schema.by_content and rows.records is None
-    blocks = blocks_of(rows, schema.features, least.rows) if by_content else None
+    blocks = blocks_of(rows, schema.features, least.rows, anew=False) if by_content else None
     if test is None:
         held_out, few = _held_out(rows, schema, client, least, blocks)
         train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
@@ -225,7 +239,9 @@ def _split(
         test = test.take(np.zeros(0, dtype=np.intp)) if few else test
     if least == Least(1, 1):
         return train, test, few, None
-    return train, test, few, (blocks or blocks_of(train, schema.features, least.rows, least.groups)).of_rows
+    if blocks is None or not former:
+        blocks = blocks_of(train, schema.features, least.rows, least.groups, anew=not former)
+    return train, test, few, blocks.of_rows
 
 
 def _rare_classes(rows: PartitionData, least: Least) -> set[str]:

@@ -46,7 +46,7 @@ class Records:
         if word is None:
             return None
         lost = word[table.absent]
-        return cls.of_words(mixed(word ^ np.add.reduce(mixed(lost))) if lost.size else word, table.group)
+        return cls.of_words(_anew(word, lost) if lost.size else word, table.group)
 
     @classmethod
     def of_words(cls, word: Words, group: Integers | None = None) -> Self:
@@ -63,6 +63,13 @@ class Records:
     def take(self, rows: Integers) -> Self:
         """Some rows, which stand where they stood."""
         return type(self)(self.word[rows], self.known, self.ends, None if self.group is None else self.group[rows])
+
+    def anew(self, by: Words) -> Self:
+        """The same rows and records in an order of their own, which words decide, whatever their order, (k,)."""
+        known = _anew(self.known, by)
+        order = np.argsort(known)
+        counts = np.diff(self.ends, prepend=0)[order]
+        return type(self)(_anew(self.word, by), known[order], np.cumsum(counts).astype(np.int64), self.group)
 
     def by_themselves(self) -> Self:
         """The same rows, as if the file had no others."""
@@ -85,3 +92,7 @@ class Records:
         """The first word behind so many records of the file, for each of some of `ends` but the last, (k,)."""
         found: Words = self.known[np.searchsorted(self.ends, nums, side="right")]
         return found
+
+
+def _anew(words: Words, by: Words) -> Words:
+    return mixed(words ^ np.add.reduce(mixed(by)))

@@ -20,6 +20,7 @@ from kernfed.jobs.client_file import ClientFile
 from kernfed.maths.folds import joined, keep_apart, number, row_digests
 from kernfed.rng import Words, stream
 from kernfed.tables.raw_table import Flags
+from kernfed.tables.records import mixed
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.records import Records, are_copies
 
@@ -103,8 +104,9 @@ def held_out_by_record(rows: PartitionData, fraction: float, least: int, least_g
     """Whether each row is held out, (n,): whatever a job's columns and target are, those which its file's order says.
 
     The first records of the file, in whole blocks, as near to the fraction as these allow. A unit of several rows, of a
-    group or copies, stands where one of its rows does. The first fewer blocks are held out where else a class, or
-    training at all, would be left without rows.
+    group or copies, stands where one of its rows does. Where these are different records, which other columns would
+    hold out one by one, the order is another one: two jobs would else differ by them alone. The first fewer blocks are
+    held out where else a class, or training at all, would be left without rows.
 
     Args:
         rows: n rows, ordered.
@@ -115,6 +117,10 @@ def held_out_by_record(rows: PartitionData, fraction: float, least: int, least_g
     assert rows.records is not None  # noqa: S101  # they are ordered
     records, unit = rows.records, belonging(rows)
     word, num = records.of_units(unit), int(records.ends[-1]) if len(records.ends) else 0
+    tied = word != records.word
+    if tied.any():
+        records = records.anew(mixed(records.word[tied]) ^ word[tied])
+        word = records.of_units(unit)
     cuts = _cuts(records.ends, num, least, least_groups if rows.group is not None else 1)
     nearest = int(np.argmin(np.abs(cuts - int(fraction * num + 0.5))))
     firsts = records.behind(cuts[1 : nearest + 1])
@@ -134,26 +140,36 @@ def _least_of_greatest(word: Words, labels: Sequence[str] | None) -> np.uint64:
     return least
 
 
-def blocks_of(rows: PartitionData, columns: Sequence[str], least: int, least_groups: int = 1) -> Blocks:
+def blocks_of(
+    rows: PartitionData, columns: Sequence[str], least: int, least_groups: int = 1, *, anew: bool = True
+) -> Blocks:
     """Order rows by their records, or else by their content, and cut them into blocks.
 
     Neither the order of rows in the file nor that of the columns counts. Rows of a group, and copies of a row, lie in
     one block. By content alone classes come evenly: of each, about the same share lies among the first rows.
+
+    The order is one of these rows alone. Were the blocks of fewer rows cut from the same order, the last block of one
+    job and that of another would differ by as few rows as their numbers leave over.
 
     Args:
         rows: n rows.
         columns: Names of the feature columns.
         least: Fewest rows of a block; all of the rows are one block where they are fewer than twice as many.
         least_groups: Fewest groups of a block, where rows have groups.
+        anew: Unset: in the one order of all rows, by which they are held out.
     """
     num = rows.num_rows
     if rows.records is not None:
-        together = belonging(rows)
-        order = np.lexsort((together, rows.records.of_units(together))).astype(np.int64)
+        together, records = belonging(rows), rows.records
+        if anew:
+            records = records.anew(mixed(records.word) ^ records.of_units(together))
+        order = np.lexsort((together, records.of_units(together))).astype(np.int64)
         fewest = least_groups if rows.group is not None else 1
         return Blocks(order, _cuts(_ends(together[order]), num, least, fewest), num)
     digests = _digests(rows, np.argsort(columns))
-    words = _words(digests)
+    words = _words(digests).astype(np.uint64)
+    if anew:
+        words = mixed(words ^ np.add.reduce(mixed(words[:, 0])))
     unit = _unit(digests)
     unit = np.arange(num, dtype=np.int64) if unit is None else unit
     place = np.empty(num)

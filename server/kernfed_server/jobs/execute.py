@@ -87,7 +87,7 @@ async def execute(
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except NumericalError as err:
-        run.tell_loudest()
+        run.tell_odd()
         if cohort.loudest is not None:
             err.args = (f"{err}. {cohort.loudest.words}",)
         if not isinstance(err, DivergedError):
@@ -101,7 +101,7 @@ async def execute(
             run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
             _tell_end(run, setup, workflow)
         raise
-    run.tell_loudest()
+    run.tell_odd()
     _tell_end(run, setup, workflow)
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)

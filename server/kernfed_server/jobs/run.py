@@ -360,6 +360,14 @@ class Run:
         if loud is not None:
             self.note_first(f"loud {loud.client}", loud.words)
 
+    def tell_odd(self) -> None:
+        """Note at the end whose numbers were far beyond all others', or pointed against them, though they counted."""
+        self.tell_loudest()
+        loud = self._cohort.loudest
+        for odd in self._cohort.odd:
+            if loud is None or loud.client != odd.client:
+                self.note_first(f"odd {odd.client}", odd.words)
+
     def note_first(self, subject: str, message: str) -> None:
         """Tell the operator the first that there is of a subject."""
         if subject not in self._told:

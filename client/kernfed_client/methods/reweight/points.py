@@ -89,7 +89,8 @@ def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers
     def blocks() -> Integers:
         plain = replace(rows, labels=None, y=None)
         plain = ordered(plain, job.schema.features) if job.schema.by_record else plain
-        return blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups).of_rows
+        anew = not job.data.former
+        return blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
 
     block = job.memo("blocks of points", blocks)
     chosen = np.arange(num_rows) if num >= num_rows else np.sort(next(batches(order, num_rows, num, block)))

@@ -162,10 +162,10 @@ async def prepare(
         )
     for client, d in described.items():
         if d.sparse_columns:
+            names = listed(d.sparse_columns, more=" and {left} more columns")
             run.note(
-                f"{client}: fewer rows than policy.min_rows there differ from the others in "
-                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
-                "administrator can allow them with policy.sparse_columns"
+                f"{client}: fewer rows than policy.min_rows there differ from the others in {names}, so they are taken "
+                "as the others; leave such columns out, or its administrator can allow them with policy.sparse_columns"
             )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}

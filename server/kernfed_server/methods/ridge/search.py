@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from kernfed.wording import listed
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import spread_by_ridge, spread_of_models
+from kernfed_server.methods.ridge.newton import gradient_check
 
 _NEAR = 1e-2
 """Certified relative distance to the solution of the rows that are left, at which its loss is taken: that is then off
@@ -147,14 +148,23 @@ class _Search:
     async def _started(self, ridge: float, fold: int) -> BlockConjugateGradients:
         num_features, num_outputs = self.shape
         request = NewtonStartRequest(ridge=ridge, num_features=num_features, num_outputs=num_outputs, fold=fold)
-        start = await self._mean(request)
-        slope = await self._mean(GradientRequest(ridge=ridge, weights=start.weights, fold=fold))
+        starts = await self._ask(request)
+        start = await self._weighted(starts)
+        own = {client: reply.weights for client, reply in starts.items()}
+        slope = await self._weighted(
+            await self._ask(
+                GradientRequest(ridge=ridge, weights=start.weights, fold=fold),
+                gradient_check(self.setup, ridge, start.weights, own),
+            )
+        )
         product: Array = slope.gradient + start.moment
         begin = BlockConjugateGradients.start
         return await asyncio.to_thread(begin, start.weights, product, start.moment, self.cohort.float_epsilon)
 
     async def _mean(self, request: Request[R]) -> R:
-        replies = await self._ask(request)
+        return await self._weighted(await self._ask(request))
+
+    async def _weighted(self, replies: Mapping[str, R]) -> R:
         return await asyncio.to_thread(self.cohort.weighted, replies, self.setup.agreed.num_rows)
 
     async def _tell(self, request: HeldOutLossRequest) -> dict[str, HeldOutLoss]:
@@ -164,8 +174,10 @@ class _Search:
             raise _LostError(tuple(client for client in self.members if client not in lost))
         return replies
 
-    async def _ask(self, request: Request[R]) -> dict[str, R]:
-        replies = await self.cohort.ask(request, clients=self.members, everyone=True)
+    async def _ask(
+        self, request: Request[R], refusing: Callable[[str, R], Iterable[str]] = lambda *_: ()
+    ) -> dict[str, R]:
+        replies = await self.cohort.ask(request, clients=self.members, everyone=True, refusing=refusing)
         if tuple(replies) != self.members:
             raise _LostError(tuple(replies))
         return replies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,23 @@ def test_jobs_that_drop_other_gaps_are_no_near_jobs(tmp_path: Path) -> None:
     assert gaps[0] == gaps[1]
     assert len(plain[1] ^ gaps[0][1]) >= 10
     assert len(plain[0] ^ gaps[0][0]) >= 10
+
+
+def test_jobs_to_which_other_records_are_copies_are_no_near_jobs(tmp_path: Path) -> None:
+    """In a table of whole numbers fewer columns make more copies: jobs hold out the same rows, or many others."""
+    draw = np.random.default_rng(3)
+    tops = {"age": 50, "sex": 2, "pain": 4, "pressure": 10, "chol": 200, "y": 3}
+    table: dict[str, list[object]] = {name: draw.integers(top, size=NUM).tolist() for name, top in tops.items()}
+    file, features = site(tmp_path, table), tuple(tops)[:-1]
+    found = [
+        places(read(file, replace(BY_RECORD, features=chosen)))
+        for num in (3, 4, 5)
+        for chosen in itertools.combinations(features, num)
+    ]
+    assert len({frozenset(test) for _, test in found}) > 1
+    for (train, test), (other_train, other_test) in itertools.combinations(found, 2):
+        assert len(train ^ other_train) in (0, *range(10, NUM))
+        assert len(test ^ other_test) in (0, *range(10, NUM))
 
 
 def test_the_order_of_rows_and_columns_does_not_count(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from kernfed.errors import PolicyError
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
+from kernfed.tables.raw_table import Flags
 from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.split import blocks_of, drawn_rows, refuse_draws, units_of
+from kernfed_client.data.split import blocks_of, drawn_rows, ordered, refuse_draws, units_of
 from kernfed_testing.partitions import regression
 
 COLUMNS = ("a", "b", "c")
@@ -91,14 +92,18 @@ def some_rows(num: int, seed: int = 1) -> PartitionData:
     return made_rows(draw.normal(size=(num, 3)), draw.normal(size=num))
 
 
+def held_out_of(rows: PartitionData, columns: tuple[str, ...], least: int, fraction: float = 0.25) -> Flags:
+    return blocks_of(rows, columns, least, anew=False).held_out(fraction)
+
+
 def test_content_decides_and_neither_the_order_of_rows_nor_of_columns() -> None:
     """Rows and columns in another order, and other columns' names in the same order, hold the same rows out."""
     rows, order = some_rows(80), np.random.default_rng(2).permutation(80)
-    found = blocks_of(rows, COLUMNS, 10).held_out(0.25)
+    found = held_out_of(rows, COLUMNS, 10)
     assert found.sum() == 20
-    assert (blocks_of(rows.take(order), COLUMNS, 10).held_out(0.25) == found[order]).all()
+    assert (held_out_of(rows.take(order), COLUMNS, 10) == found[order]).all()
     turned = replace(rows, x=rows.x[:, [2, 0, 1]])
-    assert (blocks_of(turned, ("c", "a", "b"), 10).held_out(0.25) == found).all()
+    assert (held_out_of(turned, ("c", "a", "b"), 10) == found).all()
 
 
 @given(
@@ -111,7 +116,7 @@ def test_no_two_fractions_differ_by_few_rows(labels: list[str], least: int, copi
     num = len(labels)
     x = np.random.default_rng(num).normal(size=(num, 3))
     rows = made_rows(np.tile(x, (copies, 1)), labels=labels * copies)
-    blocks = blocks_of(rows, COLUMNS, least)
+    blocks = blocks_of(rows, COLUMNS, least, anew=False)
     sets = [blocks.held_out(fraction) for fraction in (0.0, *np.linspace(1 / num, 0.9, 2 * num))]
     for smaller, larger in itertools.pairwise(sets):
         assert not (smaller & ~larger).any()
@@ -129,7 +134,7 @@ def test_each_class_gives_its_share() -> None:
     """Of classes of 100, 40 and 20 rows a quarter is held out of each."""
     labels = ["a"] * 100 + ["b"] * 40 + ["c"] * 20
     rows = made_rows(np.random.default_rng(3).normal(size=(160, 3)), labels=labels)
-    held_out = blocks_of(rows, COLUMNS, 10).held_out(0.25)
+    held_out = held_out_of(rows, COLUMNS, 10)
     assert [int(held_out[i:j].sum()) for i, j in ((0, 100), (100, 140), (140, 160))] == [25, 10, 5]
 
 
@@ -137,8 +142,32 @@ def test_rows_that_come_later_leave_the_order_of_the_others() -> None:
     """Ten more rows change which of the others are held out by at most the rows at the end of the cut."""
     more = some_rows(110)
     rows = more.take(np.arange(100))
-    before, after = blocks_of(rows, COLUMNS, 1).held_out(0.25), blocks_of(more, COLUMNS, 1).held_out(0.25)[:100]
+    before, after = held_out_of(rows, COLUMNS, 1), held_out_of(more, COLUMNS, 1)[:100]
     assert int((before != after).sum()) <= 10
+
+
+@pytest.mark.parametrize("by_record", [True, False])
+def test_blocks_of_other_rows_are_other_blocks(by_record: bool) -> None:
+    """A job that leaves out 19 of 400 rows: its last block is not that of all, and a row more."""
+    for seed in range(10):
+        rows = some_rows(400, seed)
+        rows = ordered(rows, COLUMNS) if by_record else rows
+        fewer = rows.take(np.sort(np.random.default_rng(seed).permutation(400)[19:]))
+        all_blocks, blocks = ([set(part) for part in blocks_by_row(part)] for part in (rows, fewer))
+        assert min(len(one ^ two) for one in all_blocks for two in blocks) >= 10
+
+
+def blocks_by_row(rows: PartitionData) -> list[list[int]]:
+    """The places in the file of each block's rows."""
+    of_rows = blocks_of(rows, COLUMNS, 10).of_rows
+    return [rows.row_numbers[of_rows == k].tolist() for k in range(of_rows.max() + 1)]
+
+
+def test_the_same_rows_lie_in_the_same_blocks_whatever_the_columns_are() -> None:
+    """Neither the columns of a job nor the order of its rows changes its blocks."""
+    rows = ordered(some_rows(60), COLUMNS)
+    other = replace(rows, x=rows.x[:, :1]).take(np.random.default_rng(1).permutation(60))
+    assert sorted(map(sorted, blocks_by_row(rows))) == sorted(map(sorted, blocks_by_row(other)))
 
 
 def test_draws_are_refused_unless_the_policy_allows_them() -> None:
