@@ -74,7 +74,7 @@ async def execute(
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
     job = as_begun(job, run)
     setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = await resolve(job, setup, cohort, run, workflow.search)
+    job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
     cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:

@@ -33,10 +33,11 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
-RULES = 4
+RULES = 5
 """Of what a run does by default: 0 dealt copies of a row to training and test rows one by one; below 2 a ridge that the
 job does not name was 1e-3, and classes were drawn for in their order in the job; below 3 the job's seed drew the rows
-that are held out; below 4 their content in the job's columns decided."""
+that are held out; below 4 their content in the job's columns decided; below 5 rows kept apart chose no
+ridge where the job did not say so."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _OF_ONE_JOB = ("clients", "arrival", "measured")
