@@ -59,7 +59,8 @@ def test_columns_in_which_few_rows_stand_out_are_constant_to_training_and_named(
     np.testing.assert_allclose(data.test.x, marks, rtol=1e-5)
     (note,) = data.notes
     assert note.startswith("column 'm1', 'm2', ")
-    assert "'m12' and 2 more: fewer rows than policy.min_rows differ" in note
+    assert "'m12' and 2 more (" in note
+    assert " of the file): fewer rows than policy.min_rows differ" in note
 
 
 def test_one_class_is_allowed_and_noted(tmp_path: Path) -> None:
