@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,13 +14,13 @@ from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
-from kernfed.maths.clipping import clip_rows
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.site_notes import site_notes
 from kernfed_client.data.split import refuse_draws, refuse_few_groups
 from kernfed_client.streams.faults import MEANING
 from kernfed_client.streams.sources import stream_of
@@ -90,7 +89,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
                 )
     data = load_local_data(file, job.cohort.dataset, schema, name)
     finite_moments(data, schema, job.cohort.dataset)
-    notes += [*data.notes, *_outside_notes(data, schema), *_far_notes(data, schema), *_policy_notes(file, job, data)]
+    notes += [*site_notes(data, schema), *_policy_notes(file, job, data)]
     notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
@@ -145,33 +144,6 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
         ColumnSummary(name, float(c.mean()), float(c.std()), float(c.min()), float(c.max()))
         for name, c in zip(names, columns, strict=False)  # a class target has no moments
     ]
-
-
-def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:
-    """One note per range of the job that leaves rows out: those outside, and as many more as the policy asks for."""
-    return [
-        f"column {r.column!r}: {n} {'row is' if n == 1 else 'rows are'} left out, for the job takes values from "
-        f"{r.low:g} to {r.high:g} alone"
-        for r, n in zip(schema.ranges, data.outside_rows, strict=False)
-        if n
-    ][:_MAX_COLUMNS]
-
-
-def _far_notes(data: LocalData, schema: DataSchema) -> list[str]:
-    """One note per column in which training rows stand far out, with the values; the target too."""
-    train = data.train
-    names = [*schema.features, schema.target][: train.x.shape[1] + (train.y is not None)]
-    columns = train.x if train.y is None else np.column_stack([train.x, train.y])
-    moved, counts = clip_rows(columns)
-    notes = []
-    for j in np.flatnonzero(counts)[:_MAX_COLUMNS]:
-        values = sorted({f"{value:.6g}" for value in columns[moved[:, j] != columns[:, j], j]})
-        what = "a training row stands" if counts[j] == 1 else f"{counts[j]} training rows stand"
-        notes.append(
-            f"column {names[j]!r}: {what} far out ({listed(values, 5, more=', ...')}); correct the value, or mark it "
-            "as missing"
-        )
-    return notes
 
 
 def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:

@@ -54,11 +54,11 @@ def listed(names: Sequence[str], limit: int = MAX_LISTED, more: str = "") -> str
 
 
 def flat(settings: Mapping[str, Any], unset: str = "", prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as dotted keys and values; `unset` stands for None."""
+    """Settings as dotted keys and values; `unset` stands for None and for an empty text."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, unset, f"{prefix}{key}.")
         elif isinstance(value, list):
             yield f"{prefix}{key}", ", ".join(map(str, value))
         else:
-            yield f"{prefix}{key}", unset if value is None else str(value)
+            yield f"{prefix}{key}", unset if value is None or value == "" else str(value)

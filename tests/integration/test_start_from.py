@@ -73,7 +73,8 @@ async def test_a_stream_job_goes_on_where_another_stopped(tmp_path: Path) -> Non
         assert second.info.round_num == whole.info.round_num
         notes = [event.message for event in second.of(EventKind.NOTE)]
         assert any(f"goes on from job {first.info.job_id}, behind its round 20" in note for note in notes)
-        assert not any("begin anew" in note for note in notes)
+        assert not any("begin anew" in note or "was lost" in note for note in notes)
+        assert not second.of(EventKind.CLIENT_FAILED)  # who was never prepared has not failed
         one, two = await left(fed, whole, tmp_path / "whole"), await left(fed, second, tmp_path / "second")
         assert one.keys() == two.keys()
         for name, array in one.items():

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data import content
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.site_notes import site_notes
 from kernfed_client.data.split import refuse_draws, refuse_few_groups
+
+log = structlog.get_logger(__name__)
 
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Gives rows in memory: (name of the data set, schema, client) -> rows to train and test on."""
@@ -50,6 +55,8 @@ def load_rows(
         if streams or not begun:
             refuse_near_sets(file, dataset, schema, data)
         content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
+        for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
+            log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)
     return data
 
 

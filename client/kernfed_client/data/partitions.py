@@ -163,6 +163,7 @@ def prepare(
         _refuse_shared_groups(train.group, test.group, where)
     if schema.by_record:
         train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
+    everything = train
     train, test, few, block, rare = _parts(train, test, schema, client, policy, former)
     if rare and not train.num_rows:
         raise DataError(
@@ -172,21 +173,26 @@ def prepare(
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
     notes += [] if own_test else _large_group_notes(train, test, schema.test_fraction)
     sparse: tuple[str, ...] = ()
+    before = train
     if policy.sparse_columns != "allow":
         train, sparse = train.without_few(schema, least)
     if policy.sparse_columns == "constant-in-tests":
         test, also = test.without_few(schema, least)
         sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
     if sparse:
+        names = listed([repr(name) for name in sparse], more=" and {left} more")
+        moved = in_file(train.row_numbers[(before.x != train.x).any(axis=1)])
         notes.append(
-            f"column {listed([repr(name) for name in sparse])}: fewer rows than policy.min_rows differ from the "
-            "others, or from what other columns say of them, so they are taken as the others; "
+            f"column {names}{moved and f' ({moved})'}: fewer rows than policy.min_rows differ from the others, or from "
+            "what other columns say of them, so they are taken as the others; "
             'policy.sparse_columns = "allow" takes them as they are'
         )
     if rare:
+        where_rare = in_file(everything.row_numbers[np.isin(everything.labels or [], sorted(rare))])
         notes.append(
-            f"class {listed([repr(name) for name in sorted(rare)])}: fewer training rows than policy.min_rows, so its "
-            'rows are left out; policy.rare_classes = "allow" takes them'
+            f"class {listed([repr(name) for name in sorted(rare)])} ({where_rare}): "
+            "fewer training rows than policy.min_rows, so its rows are left out; "
+            'policy.rare_classes = "allow" takes them'
         )
     classes: tuple[str, ...] = ()
     if TASKS[schema.task].has_classes:
@@ -201,6 +207,12 @@ def prepare(
     return LocalData(
         train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse, former
     )
+
+
+def in_file(row_numbers: Integers) -> str:
+    """Where rows are, for people at the site; empty for no rows."""
+    shown = listed([str(number) for number in row_numbers], 5, more=", ...")
+    return f"{'row' if len(row_numbers) == 1 else 'rows'} {shown} of the file" if len(row_numbers) else ""
 
 
 def _parts(

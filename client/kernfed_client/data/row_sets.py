@@ -59,6 +59,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
             if not 0 < _difference(found[key], earlier[key]) < least:
                 continue
             if key.split("-")[1] in ways:
+                if "-places-" in key:
+                    differ = np.setxor1d(found[key], earlier[key]).tolist()
+                    log.warning("a job's rows differ from an earlier job's by these of the file", rows=differ)
                 raise PolicyError(
                     f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
                     "policy.min_rows, so the two would tell about these; use the features, ranges, rule for gaps and "

@@ -60,9 +60,14 @@ def held_out_loss(job: LocalJob, weights: Tensor, rows: Tensor) -> float:
 
 
 def chosen_ridge(job: LocalJob, ridge: float) -> float:
-    """The ridge of this client's own model, from `ridge` on by tens, by rows that it keeps apart for that."""
+    """The ridge of this client's own model, from `ridge` on by tens, by rows that it keeps apart for that.
+
+    With fewer rows than choose one well it stays as it is: a baseline that is worse by chance is none.
+    """
 
     def make() -> float:
+        if job.num_rows < ENOUGH_APART:
+            return ridge
         parted = []
         for i in range(num_splits(job.num_rows, ENOUGH_APART)):
             apart = _folds(job) == i

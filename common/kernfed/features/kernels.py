@@ -55,6 +55,9 @@ EXACT_KERNELS = frozenset({Kernel.LINEAR, Kernel.POLYNOMIAL2})
 """Kernels whose feature map is exact and has nothing random."""
 RANDOM_KERNELS = tuple(kernel for kernel in Kernel if kernel not in EXACT_KERNELS)
 """Kernels that are approximated by random frequencies."""
+MOST_SQUARE = 8.0
+"""Most that the squares of a row's random features sum to: their norm is √2 at most, and so is that of what is
+subtracted from them."""
 
 
 @dataclass(frozen=True, slots=True)

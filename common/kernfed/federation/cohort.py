@@ -13,15 +13,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernfed.errors import JobStateMissingError, PolicyError, RevokedError
+from kernfed.errors import PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger, Loud
+from kernfed.federation.ledger import Ledger, Loud, Odd
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
 from kernfed.federation.setup import Check, SetupRequest, pass_all
 from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
 from kernfed.maths.shares import capped
+from kernfed.wording import listed
 
 MOST_PREPARATIONS = 3
 """Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
@@ -159,6 +160,11 @@ class Cohort:
         """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
         return self._ledger.loudest
 
+    @property
+    def odd(self) -> list[Odd]:
+        """Clients whose numbers pointed against those of all others, or were much larger, and counted."""
+        return self._ledger.odd
+
     def discount(self, client: str, step: str) -> None:
         """Take note that what a client sent in a step does not count, by a rule of the caller's, which says so."""
         self._ledger.discount(client, step)
@@ -222,6 +228,7 @@ class Cohort:
         fresh: bool = False,
         optional: bool = False,
         check: Check = pass_all,
+        refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -237,6 +244,7 @@ class Cohort:
             optional: Whether a client whose policy forbids this answer still takes part in the round's other steps.
             check: Of a setup request: what replies must pass of clients that are asked it later, because they join or
                 lost their state. Replies to this call are the caller's to check.
+            refusing: (client, reply) -> why it cannot be, by what the caller knows of the client; it is left out then.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -245,7 +253,7 @@ class Cohort:
         call = self._call(request, tuple(asked), everyone, drawn)
         if fresh:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
-        replies = await self._ask(call, optional=optional)
+        replies = await self._ask(call, optional=optional, refusing=refusing)
         if request.setup and clients is None:
             self._setup.append(SetupRequest(request, check))
         return replies
@@ -270,22 +278,28 @@ class Cohort:
         call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
         return await self._ask(call)
 
-    async def _ask(self, call: Call[R], *, optional: bool = False) -> dict[str, R]:
+    async def _ask(
+        self,
+        call: Call[R],
+        *,
+        optional: bool = False,
+        refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+    ) -> dict[str, R]:
         request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
         outcomes = dict(await self._exchange.ask(call))
         for attempt in range(1, MOST_PREPARATIONS + 1):
-            unprepared = [
-                client
-                for client in call.clients
-                if isinstance(o := outcomes.get(client), Fault) and o.reason == JobStateMissingError.reason
-            ]
-            if not unprepared:
+            if not (lacking := call.unprepared(outcomes)):
                 break
             if attempt > 1:
-                await self._restore(unprepared)
-            outcomes.update(await self._prepare_again(call, unprepared, attempt))
-        return await self._settle(call, outcomes, optional=optional)
+                await self._restore([*lacking])
+            elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
+                text = f"{listed(lost)}: what was prepared there for this job was lost, and is prepared again"
+                self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
+            outcomes.update(await self._prepare_again(call, [*lacking], attempt))
+        for client, fault in call.unprepared(outcomes).items():
+            self._tell_failed(call, client, fault)
+        return await self._settle(call, outcomes, optional=optional, refusing=refusing)
 
     async def _restore(self, clients: Sequence[str]) -> None:
         find_again, self._find_again = self._find_again, None  # what it asks restores nothing by itself
@@ -377,7 +391,14 @@ class Cohort:
                 break
         return faults
 
-    async def _settle(self, call: Call[R], outcomes: dict[str, R | Fault], *, optional: bool) -> dict[str, R]:
+    async def _settle(
+        self,
+        call: Call[R],
+        outcomes: dict[str, R | Fault],
+        *,
+        optional: bool,
+        refusing: Callable[[str, R], Iterable[str]],
+    ) -> dict[str, R]:
         replies: dict[str, R] = {}
         for client in call.clients:
             outcome = outcomes.get(client)
@@ -390,16 +411,18 @@ class Cohort:
                 replies[client] = outcome
         refused = self._ledger.refused
         if is_small(list(replies.values())):
-            found = refused(call.request_of, replies)
+            found = refused(call.request_of, replies, refusing)
         else:
-            found = await asyncio.to_thread(refused, call.request_of, replies)
+            found = await asyncio.to_thread(refused, call.request_of, replies, refusing)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
             del replies[client]
-            self._observe(
-                JobEvent(EventKind.CLIENT_FAILED, self._round, call.request.step, client, fault.message, fault.reason)
-            )
+            self._tell_failed(call, client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):
             raise quorum_error(call, outcomes)
         self._behind.note(call.request, replies)
         return replies
+
+    def _tell_failed(self, call: Call[Any], client: str, fault: Fault) -> None:
+        failed = EventKind.CLIENT_FAILED
+        self._observe(JobEvent(failed, self._round, call.request.step, client, fault.message, fault.reason))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
-from kernfed.errors import DivergedError, KernfedError, QuorumNotMetError, UnavailableError
+from kernfed.errors import DivergedError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
 from kernfed.federation.events import JobEvent
 from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
 from kernfed.federation.quorum import RowsNeeded
@@ -22,6 +22,11 @@ class Fault:
     def __str__(self) -> str:
         """Both, for people."""
         return f"{self.reason}: {self.message}"
+
+    @property
+    def unprepared(self) -> bool:
+        """Whether it lacks the job's state: the cohort prepares such a client and asks it again."""
+        return self.reason == JobStateMissingError.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class Call(Generic[R]):
     def dims_of(self, client: str) -> Dims:
         """Shape symbols that the request to a client binds."""
         return self.dims if self.own is None else validate(self.own[client], {}, finite=False)
+
+    def unprepared(self, outcomes: Mapping[str, object]) -> dict[str, Fault]:
+        """Faults of clients that lack the job's state, in the order of their names."""
+        found = {client: outcomes.get(client) for client in self.clients}
+        return {client: o for client, o in found.items() if isinstance(o, Fault) and o.unprepared}
 
 
 NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, fields_of, validate
@@ -37,21 +37,15 @@ class InProcessExchange:
                 call.accept(client, reply)
             except KernfedError as err:
                 fault = outcomes[client] = Fault(err.reason, str(err))
-                call.observe(
-                    JobEvent(
-                        EventKind.CLIENT_FAILED,
-                        call.round_num,
-                        call.request.step,
-                        client,
-                        fault.message,
-                        fault.reason,
-                    )
-                )
+                if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
+                    failed = EventKind.CLIENT_FAILED
+                    step_name = call.request.step
+                    call.observe(JobEvent(failed, call.round_num, step_name, client, fault.message, fault.reason))
             else:
                 outcomes[client] = reply
                 call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
-        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
-        lost = [o for o in outcomes.values() if isinstance(o, Fault) and o.reason != JobStateMissingError.reason]
+        # A client without the job's state is not lost for the quorum.
+        lost = [o for o in outcomes.values() if isinstance(o, Fault) and not o.unprepared]
         answers = len(outcomes) - len(lost)
         if answers < min(call.needed, len(call.clients)) and not answers:
             raise quorum_error(call, outcomes)

@@ -1,14 +1,15 @@
 """What each client stated and sent so far, and what its later replies may therefore hold.
 
-Two rules for every reply of every method. What a client stated at preparation binds it: counts of rows are those, and
+Three rules for every reply of every method. What a client stated at preparation binds it: counts of rows are those, and
 sums fit them. And numbers that one client alone sends, far beyond those of all others, come from a fault or a foe: that
-client is left out of the step, and named.
+client is left out of the step, and named. Numbers that point against those of all others, which agree, may be
+honest: they count, and their client is named.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernfed.arrays import GREATEST
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
 from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
 from kernfed.maths.aggregate import norm
+from kernfed.maths.directions import FEWEST, compared
 from kernfed.wording import listed
 
 SPREAD = 1e6
@@ -53,6 +55,36 @@ class Loud:
         )
 
 
+@dataclass(slots=True)
+class Odd:
+    """Numbers of a client that count, though they point against those of all others, or are much larger."""
+
+    client: str
+    step: str
+    what: str
+    """Reply and field."""
+    times: int = 0
+    """How often they did or were."""
+    of: int = 0
+    """How often the clients' numbers told of a direction at all."""
+    against: int = 0
+    """How often they pointed against all others', which agreed."""
+    longer: float = 0.0
+    """Their norm over that of any other client's, where it was greatest."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        did = "point against those of all other clients, which agree"
+        if 2 * self.against < self.times:
+            did = f"are up to {self.longer:.2g} times as large as those of any other client"
+        return (
+            f"{self.client} sent numbers that {did} ({self.what} of {self.step}, {self.times} of {self.of} times), and "
+            "they counted: its rows differ from all others', or it is at fault; check the sign and the units of its "
+            "target and columns"
+        )
+
+
 class Ledger:
     """The books on the clients of one job.
 
@@ -71,6 +103,10 @@ class Ledger:
         """Largest norm of any step that is no preparation, by client."""
         self._loud: dict[str, Loud] = {}
         """Clients whose numbers were far beyond all others', and counted; for each where it was most so."""
+        self._odd: dict[tuple[str, str], dict[str, Odd]] = {}
+        """By step and field, and by client."""
+        self._telling: dict[tuple[str, str], int] = {}
+        """How many times the clients' numbers had a common direction, by step and field."""
 
     @property
     def num_rows(self) -> Mapping[str, int]:
@@ -116,16 +152,22 @@ class Ledger:
                     "install the same release of kernfed at client and coordinator"
                 )
 
-    def refused(self, asked: Callable[[str], Request[R]], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+    def refused(
+        self,
+        asked: Callable[[str], Request[R]],
+        replies: Mapping[str, R],
+        refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+    ) -> dict[str, KernfedError]:
         """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others.
 
         Args:
             asked: Client to its request.
             replies: By client, to requests of one type.
+            refusing: (client, reply) -> why it cannot be, by what the caller knows of the client.
         """
         found: dict[str, KernfedError] = {}
         for client, reply in replies.items():
-            for problem in asked(client).refusals(reply):
+            for problem in (*asked(client).refusals(reply), *refusing(client, reply)):
                 found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
         left = {client: reply for client, reply in replies.items() if client not in found}
         return found | (self.outliers(asked(next(iter(left))), left) if left else {})
@@ -172,6 +214,7 @@ class Ledger:
                 largest[client] = max(largest.get(client, 0.0), size)
                 if not request.setup:
                     self._ever[client] = max(self._ever.get(client, 0.0), size)
+        self._compare(request, {client: reply for client, reply in replies.items() if client not in found})
         return found
 
     def discount(self, client: str, step: str) -> None:
@@ -183,6 +226,35 @@ class Ledger:
     def loudest(self) -> Loud | None:
         """The client whose numbers were the farthest beyond all others', and counted."""
         return max(self._loud.values(), key=lambda loud: loud.times, default=None)
+
+    @property
+    def odd(self) -> list[Odd]:
+        """Clients whose numbers counted, and stood out at least every other time; of each what did so most often."""
+        found: dict[str, Odd] = {}
+        for place, clients in self._odd.items():
+            for client, odd in clients.items():
+                if 2 * odd.times >= self._telling[place] and (client not in found or odd.times > found[client].times):
+                    found[client] = replace(odd, of=self._telling[place])
+        return [found[client] for client in sorted(found)]
+
+    def _compare(self, request: Request[R], replies: Mapping[str, R]) -> None:
+        """Remember the client whose directions point against those of all others, or are much longer."""
+        for field in request.reply.directions if len(replies) >= FEWEST else ():
+            arrays = {client: getattr(reply, field) for client, reply in replies.items()}
+            before = getattr(request, field, None)
+            if len({array.shape for array in arrays.values()}) > 1:
+                continue
+            found = compared(list(arrays.values()), before if isinstance(before, np.ndarray) else None)
+            place = (request.step, field)
+            self._telling[place] = self._telling.get(place, 0) + found.tells
+            if found.odd is None:
+                continue
+            client = list(arrays)[found.odd.index]
+            new = Odd(client, request.step, f"{request.reply.__name__}.{field}")
+            odd = self._odd.setdefault(place, {}).setdefault(client, new)
+            odd.times += 1
+            odd.against += found.odd.against
+            odd.longer = max(odd.longer, found.odd.longer)
 
     def _spread(self, request: Request[R], field: str) -> float:
         return min(self.spread, self.model_spread) if field in request.reply.models else self.spread

@@ -251,6 +251,10 @@ _ROUNDING = 1e-6
 """Of inner products, relative to the norms of what they are of; messages may have been rounded to float32."""
 
 
+_NEAR = 1e-3
+"""Of a distance to a client's own solution, relative to its size: below it, rounding decides what points where."""
+
+
 def not_a_solve(direction: Floats, solution: Floats, ridge: float = 0.0) -> Iterator[str]:
     """Say why Z cannot be H⁻¹ G for any symmetric H with eigenvalues of at least `ridge`.
 
@@ -277,6 +281,31 @@ def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Ite
     along, size, found = _inner(direction, product)
     if along < 0.999 * ridge * size**2 - _ROUNDING * size * found:
         yield "states a Hessian product that is smaller along its direction than the ridge makes it"
+
+
+def not_a_gradient(at: Floats, own: Floats, gradient: Floats, ridge: float, most: float = math.inf) -> Iterator[str]:
+    """Say why G cannot be H (W - W_j) for any symmetric H with eigenvalues from `ridge` to `most`.
+
+    The gradient of a quadratic with its minimum at W_j: ⟨W - W_j, G⟩ is at least ridge |W - W_j|², and |G|²/most. Where
+    W is W_j but for rounding nothing is said.
+
+    Args:
+        at: W.
+        own: W_j, of the same shape.
+        gradient: G, of the same shape.
+        ridge: Above 0.
+        most: Infinity: nothing is known.
+    """
+    away = np.subtract(at, own, dtype=np.float64)
+    along, size, found = _inner(away, gradient)
+    if not size > _NEAR * float(np.linalg.norm(own)):
+        return
+    least = max(ridge * size**2, found**2 / most)
+    if along < 0.9 * least - _NEAR * size * found:
+        yield (
+            f"states a gradient of norm {found:.3g} that does not fit its own solution: along the way from there it is "
+            f"{along:.3g}, and {least:.3g} at least"
+        )
 
 
 def _inner(a: Floats, b: Floats) -> tuple[float, float, float]:

@@ -16,6 +16,10 @@ BY_ROWS: Literal["by-rows"] = "by-rows"
 """The ridge follows from the feature map and the training rows once clients are prepared."""
 AUTO: Literal["auto"] = "auto"
 """The ridge with which rows that clients keep apart are predicted best, once they are prepared."""
+AUTO_IF_MANY: Literal["auto-if-many"] = "auto-if-many"
+"""`AUTO` where the clients have `MANY_ROWS` training rows in all and the method can search, else `BY_ROWS`."""
+MANY_ROWS = 1_000
+"""From so many training rows of all clients on, rows kept apart tell ridges apart."""
 RidgeNumber = Annotated[float, Field(gt=0, le=1e6)]
 RIDGE_RULE = (
     "by-rows: 0.3/rows on random features, half of it for half-cosines; on d columns 0.01 d/rows min(1, d/rows) and at "

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import JobStateMissingError, KernfedError, RevokedError, SubmissionError
+from kernfed.errors import KernfedError, RevokedError, SubmissionError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
@@ -253,11 +253,11 @@ class OpenCall:
             if client in self._signed_late:  # the refusal was on its way when the job was signed
                 self._signed_late.remove(client)
                 return True
-        # A client that lost the job's state is prepared and asked again by the cohort: it is not lost for the quorum.
-        unprepared = fault.reason == JobStateMissingError.reason
-        if self._state.on_reply(client) if unprepared else self._state.on_fault(client):
+        # A client without the job's state is prepared and asked again by the cohort, which tells it: the quorum has it.
+        if self._state.on_reply(client) if fault.unprepared else self._state.on_fault(client):
             self.outcomes[client] = fault
-            self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
+            if not fault.unprepared:
+                self._observe(EventKind.CLIENT_FAILED, client, fault.message, fault.reason)
             self._wake_if_decided()
         return False
 

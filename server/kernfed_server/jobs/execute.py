@@ -74,7 +74,7 @@ async def execute(
         earlier = await asyncio.to_thread(Earlier.of_former, former, job)
     job = as_begun(job, run)
     setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = await resolve(job, setup, cohort, run, workflow.search)
+    job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
     cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:
@@ -87,7 +87,7 @@ async def execute(
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except NumericalError as err:
-        run.tell_loudest()
+        run.tell_odd()
         if cohort.loudest is not None:
             err.args = (f"{err}. {cohort.loudest.words}",)
         if not isinstance(err, DivergedError):
@@ -101,7 +101,7 @@ async def execute(
             run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
             _tell_end(run, setup, workflow)
         raise
-    run.tell_loudest()
+    run.tell_odd()
     _tell_end(run, setup, workflow)
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)

@@ -33,10 +33,11 @@ PART = "part."
 """Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
-RULES = 4
+RULES = 5
 """Of what a run does by default: 0 dealt copies of a row to training and test rows one by one; below 2 a ridge that the
 job does not name was 1e-3, and classes were drawn for in their order in the job; below 3 the job's seed drew the rows
-that are held out; below 4 their content in the job's columns decided."""
+that are held out; below 4 their content in the job's columns decided; below 5 rows kept apart chose no
+ridge where the job did not say so."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
 _OF_ONE_JOB = ("clients", "arrival", "measured")
@@ -358,6 +359,14 @@ class Run:
         loud = self._cohort.loudest
         if loud is not None:
             self.note_first(f"loud {loud.client}", loud.words)
+
+    def tell_odd(self) -> None:
+        """Note at the end whose numbers were far beyond all others', or pointed against them, though they counted."""
+        self.tell_loudest()
+        loud = self._cohort.loudest
+        for odd in self._cohort.odd:
+            if loud is None or loud.client != odd.client:
+                self.note_first(f"odd {odd.client}", odd.words)
 
     def note_first(self, subject: str, message: str) -> None:
         """Tell the operator the first that there is of a subject."""

@@ -153,7 +153,7 @@ def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
     done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
     assert done.returncode == 0, done.stderr
     assert any(
-        note.startswith("column 'age': a training row stands far out (9999)")
+        note.startswith("column 'age': a training row stands far out (9999; row 7 of the file)")
         for note in json.loads(done.stdout)["notes"]
     )
 

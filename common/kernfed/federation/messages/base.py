@@ -138,10 +138,13 @@ class Reply(Message):
         diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
             or have a rule of their own; they are not compared between clients.
         models: Floats that are models of one scale, of which means are formed; honest ones differ by less than others.
+        directions: Arrays of which sums are formed, and which point the same way at clients whose rows are of one law.
+            What a request has under the same name is where they begin.
     """
 
     diagnostics: ClassVar[tuple[str, ...]] = ()
     models: ClassVar[tuple[str, ...]] = ()
+    directions: ClassVar[tuple[str, ...]] = ()
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """Say what in this reply cannot be, by itself or by what its client stated; a reply with such is refused.

@@ -93,6 +93,8 @@ class OpenHeadRequest(Request[HeadOpened]):
 class HeadGradient(Reply):
     """F_j and its gradient at W."""
 
+    directions = ("gradient",)
+
     num_rows: Rows
     loss: Annotated[float, Range(0)]
     """F_j(W)."""
@@ -196,6 +198,7 @@ class HeadWeights(Reply):
     """Weights after a client's own steps."""
 
     models = ("weights",)
+    directions = ("weights",)
 
     num_rows: Rows
     weights: Matrix
@@ -292,6 +295,8 @@ class HeadSophiaRequest(Request[HeadWeights]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDirection(Reply):
     """FedNew's inner variable y_j."""
+
+    directions = ("direction",)
 
     num_rows: Rows
     direction: Matrix

@@ -10,7 +10,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernfed.methods.shared_settings import AUTO, BY_ROWS, RIDGE_RULE, AveragedSettings, Ridge, RidgeNumber, Rounds
+from kernfed.methods.shared_settings import (
+    AUTO,
+    AUTO_IF_MANY,
+    BY_ROWS,
+    MANY_ROWS,
+    RIDGE_RULE,
+    AveragedSettings,
+    Ridge,
+    RidgeNumber,
+    Rounds,
+)
 from kernfed.section import Above, MethodSection, Only
 
 ClientFraction = Annotated[
@@ -46,11 +56,12 @@ class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
 
     name: Literal["newton"]
-    ridge: RidgeNumber | Literal["by-rows", "auto"] = Field(
-        BY_ROWS,
+    ridge: RidgeNumber | Literal["by-rows", "auto", "auto-if-many"] = Field(
+        AUTO_IF_MANY,
         description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE} auto, without a head and "
         'with step = "auto": from there on by tens the ridge with which rows that clients keep apart are predicted '
-        "best; each client chooses that of its own model alike. A head is searched by `raise_ridge`.",
+        "best; each client chooses that of its own model alike. A head is searched by `raise_ridge`. auto-if-many: "
+        f"auto where it can be had and all clients have {MANY_ROWS} training rows together, else by-rows.",
     )
     rounds: Rounds = 30
     step: Literal["auto", "paper"] = Field(
@@ -132,12 +143,17 @@ class NewtonSettings(MethodSection):
 
     @model_validator(mode="after")
     def _searches_where_it_can(self) -> Self:
-        if self.ridge == AUTO and (has_head(self) or self.step != "auto"):
+        if self.ridge == AUTO and not self.may_search:
             raise ValueError(
                 'ridge = "auto" belongs to loss = "ridge" with step = "auto": set that, or give ridge a number or '
                 '"by-rows"; a head with step = "auto" is searched by raise_ridge'
             )
         return self
+
+    @property
+    def may_search(self) -> bool:
+        """Whether the ridge of a job without a head can be chosen before round 1, by rows kept apart."""
+        return self.step == "auto" and not has_head(self)
 
     @property
     def chooses_ridge(self) -> bool:

@@ -72,6 +72,10 @@ class PersonalStartRequest(Request[PersonalStart]):
     """Inputs: the constant, then the features."""
     num_outputs: NumOutputs
 
+    def refusals(self, reply: PersonalStart) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(reply.moment, reply.weights)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalSteps(Reply):

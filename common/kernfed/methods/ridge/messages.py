@@ -38,6 +38,7 @@ class LocalModel(Reply):
     """A client's own weights."""
 
     models = ("weights",)
+    directions = ("weights",)
 
     num_rows: Rows
     weights: Matrix
@@ -82,6 +83,8 @@ class TrainLocallyRequest(Request[TrainedLocally]):
 class NewtonStart(Reply):
     """First trip of FedNewton: H_j⁻¹ c_j and c_j."""
 
+    directions = ("moment",)
+
     num_rows: Rows
     weights: Matrix
     """Local solution W_j = H_j⁻¹ c_j."""
@@ -103,10 +106,16 @@ class NewtonStartRequest(Request[NewtonStart]):
     fold: Fold = 0
     """Left out of F_j."""
 
+    def refusals(self, reply: NewtonStart) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(reply.moment, reply.weights, self.ridge)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(Reply):
     """H_j W - c_j."""
+
+    directions = ("gradient",)
 
     num_rows: Rows
     gradient: Matrix

@@ -51,6 +51,7 @@ from kernfed_server.jobs.start.taking import (
 from kernfed_server.jobs.start.units import note_units, note_units_beside
 
 _MOST_TOLD = 8
+_MORE = " and {left} more"
 LEAST_WITHIN = 0.1
 """Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
@@ -160,13 +161,13 @@ async def prepare(
             f"{listed(rare)}: rows of classes with fewer training rows there than policy.min_rows are left out, unless "
             "policy.rare_classes allows them"
         )
-    for client, d in described.items():
-        if d.sparse_columns:
-            run.note(
-                f"{client}: fewer rows than policy.min_rows there differ from the others in "
-                f"{listed(d.sparse_columns)}, so they are taken as the others; leave such columns out, or its "
-                "administrator can allow them with policy.sparse_columns"
-            )
+    if sparse := {client: d.sparse_columns for client, d in described.items() if d.sparse_columns}:
+        where = [f"{client} ({listed(names, more=' and {left} more columns')})" for client, names in sparse.items()]
+        run.note(
+            f"fewer rows than policy.min_rows differ from the others in some columns of {listed(where, more=_MORE)}; "
+            "they are taken as the others; leave such columns out, or an administrator can allow them with "
+            "policy.sparse_columns"
+        )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -271,9 +272,9 @@ def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str
 
 
 def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
+    if dropped := [f"{client} {d.num_dropped_rows}" for client, d in described.items() if d.num_dropped_rows]:
+        run.note(f"rows dropped for missing values, as data.missing says: {listed(dropped, more=_MORE)}")
     for client, d in described.items():
-        if d.num_dropped_rows:
-            run.note(f"{client} dropped {d.num_dropped_rows} rows for missing values, as data.missing says")
         if d.num_outside_rows:
             found = zip(schema.ranges, d.outside_rows, strict=True)
             columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]

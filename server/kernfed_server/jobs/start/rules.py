@@ -16,7 +16,7 @@ from kernfed.features.spec import FeatureSpec
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
-from kernfed.methods.shared_settings import AUTO, BY_ROWS
+from kernfed.methods.shared_settings import AUTO, AUTO_IF_MANY, BY_ROWS, MANY_ROWS
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 
@@ -24,6 +24,9 @@ _RIDGE = "ridge"
 _DEALT = ("row-by-row", "copies-together")
 _SPLITS = (_DEALT[:1], _DEALT, _DEALT, (*_DEALT, "by-content"))
 """Ways to hold rows out by the rules of a run, see `kernfed_server.jobs.run.RULES`; the last one was the default."""
+
+_SEARCHES = 5
+"""The first rules of a run by which rows kept apart may choose the ridge where the job does not say so."""
 
 RidgeChoice = Callable[[Setup, float, Cohort, Run], Awaitable[tuple[float, str]]]
 """(setup, ridge to begin with, cohort, run) -> the ridge, and in words how it was found."""
@@ -36,12 +39,18 @@ def as_begun(job: JobFile, run: Run) -> JobFile:
         job: As this release reads it.
         run: Its run, which may go on from an earlier life or another job.
     """
-    if job.data is None or run.rules >= len(_SPLITS):
-        return job
-    known = _SPLITS[run.rules]
-    split = job.data.split if job.data.split in known else known[-1]
-    begun = job.model_copy(update={"data": job.data.model_copy(update={"split": split})})
-    run.publish(BegunFinding.of("data", job.plan()["data"], begun.plan()["data"]))
+    changed: dict[str, Any] = {}
+    if run.rules < len(_SPLITS) and job.data is not None:
+        known = _SPLITS[run.rules]
+        split = job.data.split if job.data.split in known else known[-1]
+        changed["data"] = job.data.model_copy(update={"split": split})
+    if run.rules < _SEARCHES and getattr(job.method, _RIDGE, None) == AUTO_IF_MANY:
+        changed["method"] = job.method.model_copy(update={_RIDGE: BY_ROWS})
+    begun = job.model_copy(update=changed)
+    now, then = job.plan(), begun.plan()
+    found = [BegunFinding.of(table, now[table], then[table]).values for table in changed]
+    if any(found):
+        run.publish(BegunFinding({key: value for values in found for key, value in values.items()}))
     return begun
 
 
@@ -55,7 +64,7 @@ async def resolve(
         setup: What its clients agreed on.
         cohort: Its clients.
         run: Its run.
-        search: How the method chooses a ridge by rows kept apart, where it can.
+        search: How a ridge of these settings is chosen by rows kept apart; None: it cannot be.
 
     Returns:
         The job with the numbers, and the agreement with each client's own: `local` is what a client reaches without
@@ -63,8 +72,8 @@ async def resolve(
     """
     method = job.method
     rule = getattr(method, _RIDGE, None)
-    searched = rule == AUTO and search is not None
-    if (rule != BY_ROWS and not searched) or _RIDGE in method.idle_keys():
+    by_rows = rule in (BY_ROWS, AUTO_IF_MANY) or (rule == AUTO and search is not None)
+    if not by_rows or _RIDGE in method.idle_keys():
         return job, setup
     total = round(sum(run.counted(setup.agreed.num_rows).values()))
     ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge
@@ -72,7 +81,10 @@ async def resolve(
     why = f"by the rule for {total} training rows and {setup.num_features} features"
     if setup.agreed.ridge is not None:
         why = "by the rule for the rows of the earlier job"
-    if rule == AUTO and search is not None:
+    asked = search is not None and (rule == AUTO or (rule == AUTO_IF_MANY and total >= MANY_ROWS))
+    if rule == AUTO_IF_MANY and search is not None and not asked:
+        why += f"; from {MANY_ROWS} rows on, rows kept apart choose it"
+    if search is not None and asked:
         ridge, why = await run.agreed.once("chosen ridge", functools.partial(search, setup, ridge, cohort, run))
     if run.resumed is not None:
         kept = run.resolved_before()
@@ -83,7 +95,7 @@ async def resolve(
     run.resolve({_RIDGE: ridge})
     run.note(f"ridge {ridge:.6g}: {why}")
     found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
-    return found, replace(setup, own_ridge=own, choose_ridge=rule == AUTO)
+    return found, replace(setup, own_ridge=own, choose_ridge=asked)
 
 
 def _by_rows(method: Any, spec: FeatureSpec, num_rows: int) -> float:

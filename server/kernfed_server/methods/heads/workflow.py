@@ -78,17 +78,19 @@ def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
     return feature_model(setup, weights[: setup.num_features], facts, target_mean=bias, link=FACTS[loss].link)
 
 
-def _workflow(
-    run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]], search: RidgeChoice | None = None
-) -> Workflow:
+def _search(settings: Any) -> RidgeChoice | None:
+    return chosen_ridge if isinstance(settings, NewtonSettings) and settings.may_search else None
+
+
+def _workflow(run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]]) -> Workflow:
     def copies(settings: Any) -> int:
         return 2 if has_head(settings) else 0
 
-    return Workflow(run, _baseline, head_model, feature_copies=copies, search=search)
+    return Workflow(run, _baseline, head_model, feature_copies=copies, search=_search)
 
 
 WORKFLOWS = {
-    "newton": _workflow(run_newton, chosen_ridge),
+    "newton": _workflow(run_newton),
     "fedavg": _workflow(run_fedavg),
     "fedprox": _workflow(run_fedprox),
     "fedsophia": _workflow(rounds.run_fedsophia),

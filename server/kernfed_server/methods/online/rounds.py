@@ -36,7 +36,9 @@ from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
 from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, LeftOutNotes
 
+METRICS_WITHOUT = "gave no metrics when they were last asked for, which are of the other clients alone"
 _HELD = "held"
+TRAFFIC = "traffic"
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
 
@@ -78,12 +80,14 @@ class StreamLoop:
         self._ended: set[str] = set()
         self._num_rows = 0
         self._measurements = Measurements(setup.schema.task, run.resumed)
-        self._bytes = {"up": 0, "down": 0}
-        self._answers = 0
+        self._bytes, self._answers = {"up": 0, "down": 0}, 0
+        if run.resumed is not None and TRAFFIC in run.resumed:
+            self._bytes["up"], self._bytes["down"], self._answers = run.resumed[TRAFFIC].tolist()
         self._left_out = LeftOutNotes(run, settings.outlier_spans)
         self._empty = EmptyStreams(run)
         self._absences = Absences(run)
         self._measured = 0
+        self._unmeasured: frozenset[str] = frozenset()
         self._float_bytes = 8 if cohort.float_epsilon < 1e-12 else 4
         self._newcomers = Newcomers(cohort, run)
         self._faulty = FaultyData(cohort, run)
@@ -162,7 +166,8 @@ class StreamLoop:
 
     def _state(self, method: Method) -> dict[str, Array]:
         rows = np.array([self._num_rows])
-        own = {"num_rows": rows, _HELD: json_array(self._held)}
+        traffic = np.array([self._bytes["up"], self._bytes["down"], self._answers])
+        own = {"num_rows": rows, _HELD: json_array(self._held), TRAFFIC: traffic}
         return {**method.to_arrays(), **own, **self._counted.to_arrays(), **self._measurements.to_arrays()}
 
     def _all_ended(self) -> bool:
@@ -268,7 +273,12 @@ class StreamLoop:
         if not clients:
             return {}
         asked = self._cohort.ask(StreamMetricsRequest(), clients=clients, drawn=True)
-        return await self._run.optional(asked, "no metrics")
+        found: dict[str, StreamMetrics] = await self._run.optional(asked, "no metrics")
+        missing = frozenset(self._cohort.clients) - self._newcomers.late - found.keys()
+        if found and missing - self._unmeasured:
+            self._run.note(f"{listed(sorted(missing))} {METRICS_WITHOUT}")
+        self._unmeasured = missing
+        return found
 
     def _worth_publishing(self, round_num: int) -> bool:
         """Seldom, for findings are kept: at the 1st, 2nd, 4th … measurement, and the last."""
@@ -291,7 +301,8 @@ class StreamLoop:
         settings = self._settings
         alike = isinstance(settings, AveragedSettings) and settings.rule.alike
         weights = {client: 1.0 if alike else float(n) for client, n in rows.items()}
-        self._run.weighs(weights, ALIKE if alike else "rows learned so far", rows)
+        if not self._unmeasured:  # shares of some of the clients would be none
+            self._run.weighs(weights, ALIKE if alike else "rows learned so far", rows)
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kernfed.errors import InvalidReplyError
-from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
+from kernfed.features.kernels import EXACT_KERNELS, MOST_SQUARE, RANDOM_KERNELS, Kernel
 from kernfed.maths.aggregate import norm
 from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest, Statistics
 from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND
+from kernfed.methods.personalise.training_messages import PersonalStart
 
 _ROUNDING = 1e-3
-_MOST_FEATURES = 8.0
 
 
 def check_embedding(reply: ClientEmbedding, request: EmbedRequest) -> None:
@@ -32,8 +34,7 @@ def check_embedding(reply: ClientEmbedding, request: EmbedRequest) -> None:
 def impossible_statistics(reply: Statistics, kernel: Kernel, *, constant: bool) -> str:
     """Say why normal equations of all inputs are of no rows; empty: they may be.
 
-    The mean square of the constant is 1. Random features of a row have norm √2 at most, and so has what is subtracted
-    from them, so their mean square is 8 at most.
+    The mean square of the constant is 1, and that of random features has a bound.
 
     Args:
         reply: Of a client.
@@ -44,6 +45,20 @@ def impossible_statistics(reply: Statistics, kernel: Kernel, *, constant: bool) 
     if constant and abs(squares[0] - 1.0) > _ROUNDING:
         return f"the constant has a mean square of {squares[0]:.6g} in its normal equations, which is 1"
     features = float(squares[int(constant) :].sum())
-    if kernel in RANDOM_KERNELS and features > _MOST_FEATURES * (1.0 + _ROUNDING):
-        return f"features have a mean square of {features:.3g} in its normal equations, at most {_MOST_FEATURES:g}"
+    if kernel in RANDOM_KERNELS and features > MOST_SQUARE * (1.0 + _ROUNDING):
+        return f"features have a mean square of {features:.3g} in its normal equations, at most {MOST_SQUARE:g}"
     return ""
+
+
+def impossible_start(reply: PersonalStart, known: Statistics) -> Iterator[str]:
+    """Say why a client's moment of the problem with an intercept does not fit its normal equations of all inputs.
+
+    Args:
+        reply: Of the client.
+        known: Its normal equations.
+    """
+    if reply.moment.shape != known.moment.shape:
+        return
+    apart = norm(reply.moment - known.moment)
+    if apart > _ROUNDING * norm(known.moment):
+        yield f"states a moment that is {apart:.3g} away from the one in its normal equations"

@@ -11,7 +11,7 @@ does not count. The model of all rows alike has that of the pooled means: its co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +33,7 @@ from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
+from kernfed_server.methods.personalise.checks import impossible_start
 from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -232,7 +233,13 @@ class _Solver:
         replies: Mapping[str, NewtonStart | PersonalStart]
         if self.intercept:
             started = PersonalStartRequest(ridge=ridge, num_inputs=num_inputs, num_outputs=num_outputs)
-            replies = await self.job.cohort.ask(started, clients=self._present(), everyone=True)
+            known = self.job.statistics if self.job.basis is None else {}
+
+            def refusing(client: str, reply: PersonalStart) -> Iterable[str]:
+                return impossible_start(reply, known[client]) if client in known else ()
+
+            own = await self.job.cohort.ask(started, clients=self._present(), everyone=True, refusing=refusing)
+            replies = own
         else:
             request = NewtonStartRequest(ridge=ridge, num_features=num_inputs, num_outputs=num_outputs)
             replies = await self.job.cohort.ask(request, clients=self._present(), everyone=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,11 +12,19 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import DivergedError
+from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.base import R, Request
-from kernfed.maths.newton import BlockConjugateGradients, PaperNewton
-from kernfed.methods.ridge.messages import GradientRequest, HessianProductRequest, NewtonStartRequest, NewtonStepRequest
+from kernfed.maths.newton import BlockConjugateGradients, PaperNewton, not_a_gradient
+from kernfed.methods.ridge.messages import (
+    Gradient,
+    GradientRequest,
+    HessianProductRequest,
+    NewtonStart,
+    NewtonStartRequest,
+    NewtonStepRequest,
+)
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
@@ -126,10 +134,10 @@ async def _restarted(
 async def _start(problem: _Problem, weights: Array | None, members: Members) -> tuple[BlockConjugateGradients, Members]:
     """Trips 1 and 2: c, and H W0 at the one-shot average or where an earlier set of clients had come to."""
     while True:
-        start, answered = await problem.mean(problem.start_request(), members, everyone=True)
-        members = problem.run.without_lost(members, answered)
+        start, own = await problem.start(members)
+        members = problem.run.without_lost(members, tuple(own))
         w0 = start.weights if weights is None else weights
-        slope, answered = await problem.mean(GradientRequest(ridge=problem.ridge, weights=w0), members, everyone=True)
+        slope, answered = await problem.gradient(w0, members, own)
         if answered == members:
             product = slope.gradient + start.moment
             start_at = BlockConjugateGradients.start
@@ -186,15 +194,14 @@ async def _gradient(
 
     Where a client falls out, p_j are renormalised over the others, and the certificate starts anew with their moment.
     """
+    own: Mapping[str, Array] = {}
     while True:
         if solver is None or solver.moment.size == 0:
-            start, answered = await problem.mean(problem.start_request(), members, everyone=True)
-            members = problem.run.without_lost(members, answered)
+            start, own = await problem.start(members)
+            members = problem.run.without_lost(members, tuple(own))
             weights = start.weights if solver is None else solver.weights
             solver = PaperNewton(weights, start.moment, eps=problem.eps)
-        reply, answered = await problem.mean(
-            GradientRequest(ridge=problem.ridge, weights=solver.weights), members, everyone=True
-        )
+        reply, answered = await problem.gradient(solver.weights, members, own)
         if answered == members:
             return solver, reply.gradient, members
         members = problem.run.without_lost(members, answered)
@@ -227,16 +234,35 @@ class _Problem:
     def clients(self) -> Members:
         return self.cohort.clients
 
-    def start_request(self) -> NewtonStartRequest:
-        return NewtonStartRequest(
+    async def start(self, members: Members) -> tuple[NewtonStart, dict[str, Array]]:
+        """Mean of the first trip over those of the members who answered, and the own solution of each."""
+        request = NewtonStartRequest(
             ridge=self.ridge, num_features=self.setup.num_features, num_outputs=self.setup.num_outputs
         )
+        replies = await self.cohort.ask(request, clients=members, everyone=True)
+        return await self._weighted(replies), {client: reply.weights for client, reply in replies.items()}
+
+    async def gradient(self, weights: Array, members: Members, own: Mapping[str, Array]) -> tuple[Gradient, Members]:
+        """Mean gradient over those of the members who answered, and who they are.
+
+        Args:
+            weights: Where.
+            members: Who is asked.
+            own: Solutions of their own, where these are known: a gradient has to fit the client's.
+        """
+        check = gradient_check(self.setup, self.ridge, weights, own)
+        request = GradientRequest(ridge=self.ridge, weights=weights)
+        replies = await self.cohort.ask(request, clients=members, everyone=True, refusing=check)
+        return await self._weighted(replies), tuple(replies)
 
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
         """Mean over those of the members who answered, and who they are."""
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
+        return await self._weighted(replies), tuple(replies)
+
+    async def _weighted(self, replies: Mapping[str, R]) -> R:
         weights = self.plan.client_weights or self.setup.agreed.num_rows
-        return await asyncio.to_thread(self.cohort.weighted, replies, weights), tuple(replies)
+        return await asyncio.to_thread(self.cohort.weighted, replies, weights)
 
     def still_here(self, recorded: Members) -> Members:
         """Those of a resumed run's members who passed preparation again."""
@@ -281,6 +307,26 @@ class _Problem:
         used = f"all {self.plan.rounds} rounds are used up, and {asked:g} is asked for"
         more = "give method.rounds or method.ridge a larger value"
         return Arrival(f"{used}; before the last step {told}; {more}", False, bound, measure)
+
+
+def gradient_check(
+    setup: Setup, ridge: float, at: Array, own: Mapping[str, Array]
+) -> Callable[[str, Gradient], Iterator[str]]:
+    """(client, its gradient) -> why it cannot be, where the client's own solution is known.
+
+    Args:
+        setup: Of the job; random features bound the Hessian.
+        ridge: Of the problem.
+        at: Weights W.
+        own: By client, W_j.
+    """
+    most = MOST_SQUARE + ridge if setup.agreed.spec.kernel in RANDOM_KERNELS else math.inf
+
+    def check(client: str, reply: Gradient) -> Iterator[str]:
+        if client in own:
+            yield from not_a_gradient(at, own[client], reply.gradient, ridge, most)
+
+    return check
 
 
 def _objective(weights: Array, residual: Array, moment: Array) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +24,17 @@ from kernfed.maths.newton import BlockConjugateGradients
 from kernfed.maths.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.methods.ridge.messages import (
     GradientRequest,
+    HeldOutLoss,
     HeldOutLossRequest,
     HessianProductRequest,
     NewtonStartRequest,
     NewtonStepRequest,
 )
+from kernfed.wording import listed
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import spread_by_ridge, spread_of_models
+from kernfed_server.methods.ridge.newton import gradient_check
 
 _NEAR = 1e-2
 """Certified relative distance to the solution of the rows that are left, at which its loss is taken: that is then off
@@ -72,7 +75,9 @@ async def chosen_ridge(setup: Setup, ridge: float, cohort: Cohort, run: Run) -> 
         try:
             return await _Search(setup, ridge, cohort, members).chosen()
         except _LostError as lost:
-            members = run.without_lost(members, lost.answered)
+            for client in sorted(set(members) - set(lost.answered)):
+                run.note(f"the ridge is chosen without {client}: {cohort.why_missing(client)}")
+            members = lost.answered
         except QuorumNotMetError as err:
             return ridge, f"by the rule, for it cannot be chosen by rows kept apart: {err}"
 
@@ -88,11 +93,13 @@ class _Search:
     async def chosen(self) -> tuple[float, str]:
         """See `chosen_ridge`."""
         rows = self.setup.agreed.num_rows
-        parts = []
-        splits = num_splits(sum(rows[client] for client in self.members), ENOUGH_APART)
-        for fold in range(1, splits + 1):
-            found = await self._ask(HeldOutLossRequest(fold=fold, weights=np.zeros(self.shape)))
+        parts, silent, fold, splits = [], set(self.members), 0, 1
+        while fold < splits:
+            fold += 1
+            found = await self._tell(HeldOutLossRequest(fold=fold, weights=np.zeros(self.shape)))
             num_apart = {client: reply.num_apart for client, reply in found.items()}
+            silent -= found.keys()
+            splits = num_splits(sum(rows[client] for client in found), ENOUGH_APART)
             if any(num_apart.values()):
                 parts.append(_Part(fold, num_apart))
         total = sum(sum(part.num_apart.values()) for part in parts)
@@ -103,16 +110,24 @@ class _Search:
             self.cohort.let_differ(spread_by_ridge(self.search), spread_of_models(self.search))
             losses = [await self._loss(part) for part in parts]
             going_on = self.search.tell(sum(losses) / total)
-        tried = ", ".join(f"{ridge:.3g}: {loss:.4g}" for ridge, loss in sorted(self.search.losses.items()))
-        return self.search.best, f"predicts {total} rows kept apart best; mean square errors by ridge {tried}"
+            if math.isinf(self.search.level):
+                return self.search.best, f"by the rule, for {_MOST_TRIPS} directions do not reach its solution"
+        errors = {ridge: "not reached" if math.isinf(e) else f"{e:.4g}" for ridge, e in self.search.losses.items()}
+        tried = ", ".join(f"{ridge:.3g}: {error}" for ridge, error in sorted(errors.items()))
+        told = f"predicts {total} rows kept apart best; mean square errors by ridge {tried}"
+        if silent:
+            told += f"; of {listed(sorted(silent))} none are among these, as their policies let no such errors out"
+        return self.search.best, told
 
     async def _loss(self, part: _Part) -> float:
         """Sum of the squared errors over the rows apart, with the ridge to try; infinity where it is out of reach."""
         solver = await self._solved(part)
         if solver is None:
             return math.inf
-        found = await self._ask(HeldOutLossRequest(fold=part.fold, weights=solver.weights))
-        return sum(part.num_apart[client] * reply.loss for client, reply in found.items())
+        found = await self._tell(HeldOutLossRequest(fold=part.fold, weights=solver.weights))
+        if lost := {client for client, num in part.num_apart.items() if num} - found.keys():
+            raise _LostError(tuple(client for client in self.members if client not in lost))
+        return sum(num * found[client].loss for client, num in part.num_apart.items() if num)
 
     async def _solved(self, part: _Part) -> BlockConjugateGradients | None:
         ridge, fold = self.search.ridge, part.fold
@@ -133,18 +148,36 @@ class _Search:
     async def _started(self, ridge: float, fold: int) -> BlockConjugateGradients:
         num_features, num_outputs = self.shape
         request = NewtonStartRequest(ridge=ridge, num_features=num_features, num_outputs=num_outputs, fold=fold)
-        start = await self._mean(request)
-        slope = await self._mean(GradientRequest(ridge=ridge, weights=start.weights, fold=fold))
+        starts = await self._ask(request)
+        start = await self._weighted(starts)
+        own = {client: reply.weights for client, reply in starts.items()}
+        slope = await self._weighted(
+            await self._ask(
+                GradientRequest(ridge=ridge, weights=start.weights, fold=fold),
+                gradient_check(self.setup, ridge, start.weights, own),
+            )
+        )
         product: Array = slope.gradient + start.moment
         begin = BlockConjugateGradients.start
         return await asyncio.to_thread(begin, start.weights, product, start.moment, self.cohort.float_epsilon)
 
     async def _mean(self, request: Request[R]) -> R:
-        replies = await self._ask(request)
+        return await self._weighted(await self._ask(request))
+
+    async def _weighted(self, replies: Mapping[str, R]) -> R:
         return await asyncio.to_thread(self.cohort.weighted, replies, self.setup.agreed.num_rows)
 
-    async def _ask(self, request: Request[R]) -> dict[str, R]:
-        replies = await self.cohort.ask(request, clients=self.members, everyone=True)
+    async def _tell(self, request: HeldOutLossRequest) -> dict[str, HeldOutLoss]:
+        """Losses of those whose policies let them out; the rows of the others take part, and they keep none apart."""
+        replies = await self.cohort.ask(request, clients=self.members, everyone=True, optional=True)
+        if lost := self.cohort.faults.keys() & set(self.members):
+            raise _LostError(tuple(client for client in self.members if client not in lost))
+        return replies
+
+    async def _ask(
+        self, request: Request[R], refusing: Callable[[str, R], Iterable[str]] = lambda *_: ()
+    ) -> dict[str, R]:
+        replies = await self.cohort.ask(request, clients=self.members, everyone=True, refusing=refusing)
         if tuple(replies) != self.members:
             raise _LostError(tuple(replies))
         return replies

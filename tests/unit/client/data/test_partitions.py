@@ -39,6 +39,30 @@ def table(labels: list[str]) -> str:
     return "a,b,y\n" + "".join(f"{i},{i},{label}\n" for i, label in enumerate(labels))
 
 
+def test_columns_in_which_few_rows_stand_out_are_constant_to_training_and_named(tmp_path: Path) -> None:
+    """Of sixty rows twelve may have a mark, and three may not; test rows stay; a note tells how many more there are."""
+    draw = np.random.default_rng(2)
+    marks = np.zeros((60, 16))
+    marks[:12, 0] = 1.0
+    for j in range(1, 15):
+        marks[draw.permutation(60)[:3], j] = 1.0
+    marks[:, 15] = draw.normal(size=60)
+    names = tuple(f"m{j}" for j in range(16))
+    lines = [",".join([*names, "y"])]
+    lines += [",".join(f"{v:g}" for v in [*row, i]) for i, row in enumerate(marks)]
+    text = "\n".join(lines) + "\n"
+    (tmp_path / "rows").mkdir()
+    data = local(tmp_path / "rows", text, regression(features=names), text, min_rows=10)
+    assert data.sparse_columns == names[1:15]
+    np.testing.assert_array_equal(data.train.x[:, 1:15], 0.0)
+    np.testing.assert_allclose(data.train.x[:, [0, 15]], marks[:, [0, 15]], rtol=1e-5)
+    np.testing.assert_allclose(data.test.x, marks, rtol=1e-5)
+    (note,) = data.notes
+    assert note.startswith("column 'm1', 'm2', ")
+    assert "'m12' and 2 more (" in note
+    assert " of the file): fewer rows than policy.min_rows differ" in note
+
+
 def test_one_class_is_allowed_and_noted(tmp_path: Path) -> None:
     """A client with one class takes part, with a note."""
     data = local(tmp_path, table(["1"] * 8), schema())

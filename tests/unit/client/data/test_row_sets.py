@@ -51,8 +51,10 @@ def test_a_job_that_chooses_a_few_rows_more_or_less_is_refused(tmp_path: Path) -
     whole = load_local_data(file, "d", wide, "va")
     few = replace(whole, train=whole.train.take(np.arange(57)))
     refuse_near_sets(file, "d", wide, whole)
-    with pytest.raises(PolicyError, match=r"differ from those of an earlier job.*policy\.near_jobs") as refused:
+    refusal = pytest.raises(PolicyError, match=r"differ from those of an earlier job.*policy\.near_jobs")
+    with refusal as refused, capture_logs() as logged:
         refuse_near_sets(file, "d", tight, few)
+    assert [entry["rows"] for entry in logged] == [[59, 60, 61]]  # lines, for the site alone
     assert not any(char.isdigit() for char in str(refused.value))
     for policy in (PolicySection(near_jobs="allow"), PolicySection(min_rows=1)):
         refuse_near_sets(file.model_copy(update={"policy": policy}), "d", tight, few)

@@ -277,6 +277,25 @@ async def test_what_no_request_sets_up_is_found_again(times: int, answers: list[
     assert told == [["b"]] * min(times, 2)
 
 
+@pytest.mark.parametrize(("stated", "lasting"), [((), False), (("a", "b"), False), (("a", "b"), True)])
+async def test_who_is_prepared_again_has_not_failed(stated: tuple[str, ...], lasting: bool) -> None:
+    """What a client lost is told in a note, what it never had is not told, and who stays unprepared failed once."""
+    events: list[JobEvent] = []
+
+    def answer(client: str, call: Call[Any]) -> Any:
+        first = "again" not in call.task_id
+        return LOST if client != "c" and (first or (lasting and client == "b")) else echo(client, call)
+
+    asked = Cohort(Scripted(answer), ABC, job_id="job", quorum=Quorum(min_clients=2), observe=events.append)
+    asked.register_rows({client: 1 + ABC.index(client) for client in stated})
+    assert list(await asked.ask(REQUEST)) == [client for client in ABC if not (lasting and client == "b")]
+    notes = [event.message for event in events if event.kind is EventKind.NOTE]
+    lost = "a, b: what was prepared there for this job was lost, and is prepared again"
+    assert notes == ([lost] if stated else [])
+    failed = [(e.client, e.step, e.reason) for e in events if e.kind is EventKind.CLIENT_FAILED]
+    assert failed == ([("b", "probe.echo", "JOB_STATE_MISSING")] if lasting else [])
+
+
 async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
     """The others' answers count, and what kept it from being prepared is what is told of it."""
 

@@ -178,3 +178,24 @@ def test_numbers_that_count_though_they_are_far_off_are_remembered(spread: float
     assert books.loudest is not None
     assert (books.loudest.client, books.loudest.times) == ("m", value)
     assert "Gradient.gradient of newton.gradient" in books.loudest.words
+
+
+def test_who_points_against_all_others_is_remembered() -> None:
+    """A client whose gradients are of the other sign in most rounds is told of at the end, and its numbers count."""
+    books = ledger("a", "b", "c", "m")
+    for size in (1.0, 0.5, 0.1):
+        sent = {"a": gradient(size), "b": gradient(1.1 * size), "c": gradient(0.9 * size), "m": gradient(-size)}
+        assert not books.outliers(ASKED, sent)
+    assert not books.outliers(ASKED, {client: gradient(0.1) for client in "abcm"})
+    (odd,) = books.odd
+    assert (odd.client, odd.times, odd.of) == ("m", 3, 4)
+    assert "m sent numbers that point against those of all other clients" in odd.words
+    assert "Gradient.gradient of newton.gradient, 3 of 4 times" in odd.words
+
+
+def test_who_differs_once_is_nobody_to_tell_of() -> None:
+    """One round in three in which a client's own rows pull the other way."""
+    books = ledger("a", "b", "c")
+    for m in (-1.0, 1.0, 1.0):
+        assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(1.0), "m": gradient(m)})
+    assert not books.odd

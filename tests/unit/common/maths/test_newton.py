@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
-from kernfed.maths.newton import EPS_FLOAT32, BlockConjugateGradients, PaperNewton
+from kernfed.maths.newton import EPS_FLOAT32, BlockConjugateGradients, PaperNewton, not_a_gradient
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
@@ -261,3 +261,17 @@ def test_another_ridge_needs_no_trip() -> None:
     np.testing.assert_allclose(moved.weights, best, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(moved.residual, hessian @ moved.weights - c, rtol=0, atol=1e-10)
     np.testing.assert_allclose(moved.shifted(0.09).weights, state.weights, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("lie", ["none", "sign", "ones", "long"])
+def test_a_gradient_fits_the_own_solution(lie: str) -> None:
+    """Of a quadratic with its minimum at W_j and eigenvalues up to a bound; rounding next to W_j is no lie."""
+    random = np.random.default_rng(6)
+    z = random.normal(size=(60, 20)) / np.sqrt(20)
+    h = z.T @ z / 60 + 1e-3 * np.eye(20)
+    own, at = random.normal(size=(20, 1)), random.normal(size=(20, 1))
+    gradient = h @ (at - own)
+    told = {"none": gradient, "sign": -gradient, "ones": np.full((20, 1), -5.0), "long": 1e5 * gradient}[lie]
+    found = list(not_a_gradient(at, own, told.astype(np.float32), 1e-3, 2.0))
+    assert bool(found) == (lie != "none")
+    assert not list(not_a_gradient(own * (1 + 1e-7), own, told, 1e-3, 2.0))

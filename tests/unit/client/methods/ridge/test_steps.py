@@ -186,8 +186,12 @@ def test_a_fold_is_left_out_of_every_step(job: LocalJob) -> None:
     assert np.array_equal(nothing_left_out, ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).gradient)
 
 
-def test_a_client_chooses_the_ridge_of_its_own_model(job: LocalJob) -> None:
+def test_a_client_chooses_the_ridge_of_its_own_model(tmp_path: Path) -> None:
     """From a ridge a thousand times too large and too small it ends where rows kept apart are predicted well."""
+    federation = bench(regression_rows({"ant": 199, "bee": 200}), tmp_path)
+    federation.run(make_job("dkrr"))
+    assert chosen_ridge(federation.jobs["ant"], 10.0) == 10.0  # too few rows to choose by
+    job = federation.jobs["bee"]
     found = [chosen_ridge(job, begin) for begin in (10.0, 1e-9)]
     assert all(1e-7 < ridge < 0.1 for ridge in found)
     request = EvaluateRequest(

@@ -124,11 +124,11 @@ def test_a_client_that_is_prepared_again_on_other_rows_is_told_of(tmp_path: Path
     job = make_job("fedavg", rounds=4)
     killed = bench(_shifted(), tmp_path / "before").run(job, stop_before=3)
     same = bench(_shifted(), tmp_path / "same").run(job, resumed=killed.journal.last)
-    assert not [note for note in same.notes if "prepared again" in note]
+    assert not [note for note in same.notes if "was prepared again" in note]
     other = _shifted()
     other[GONE] = replace(other[GONE], x_train=other[GONE].x_train * 1.01)
     resumed = bench(other, tmp_path / "other").run(job, resumed=killed.journal.last)
-    [told] = [note for note in resumed.notes if "prepared again" in note]
+    [told] = [note for note in resumed.notes if "was prepared again" in note]
     assert told.startswith("cat was prepared again, and its data are others than before round 1")
     more = bench(regression_rows({**SIZES, GONE: 70}, shift=2.0), tmp_path / "more")
     refused = more.run(job, resumed=killed.journal.last)

@@ -173,16 +173,18 @@ BAD_DESCRIPTIONS = [
 def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
     """The operator reads at which client, in which columns, and that there are products; not how many rows."""
     tamper: dict[tuple[str, str], Any] = {
-        ("bee", "data.describe"): lambda d: replace(d, sparse_columns=("x1", "y")),
+        ("ant", "data.describe"): lambda d: replace(d, sparse_columns=("x0",), num_dropped_rows=11),
+        ("bee", "data.describe"): lambda d: replace(d, sparse_columns=("x1", "y"), num_dropped_rows=12),
         ("cat", "data.map_features"): lambda found: replace(found, sparse_products=3),
     }
     notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
     assert [note for note in notes if "policy.sparse_columns" in note] == [
-        "bee: fewer rows than policy.min_rows there differ from the others in x1, y, so they are taken as the others; "
-        "leave such columns out, or its administrator can allow them with policy.sparse_columns",
+        "fewer rows than policy.min_rows differ from the others in some columns of ant (x0), bee (x1, y); they are "
+        "taken as the others; leave such columns out, or an administrator can allow them with policy.sparse_columns",
         "cat: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are taken as 0, "
         "unless policy.sparse_columns allows them",
     ]
+    assert "rows dropped for missing values, as data.missing says: ant 11, bee 12" in notes  # one line for all
 
 
 @pytest.mark.parametrize(("tamper", "reason"), BAD_DESCRIPTIONS)

@@ -23,7 +23,8 @@ def test_the_rule_is_the_number_of_all_rows(tmp_path: Path, method: str) -> None
     """A job by the rule leaves the model of a job with that number; its note and its model tell it."""
     rows = regression_rows(SIZES)
     by_rows, by_number = (
-        bench(rows, tmp_path).run(job) for job in (make_job(method), make_job(method, ridge=0.3 / 1000))
+        bench(rows, tmp_path).run(job)
+        for job in (make_job(method, ridge="by-rows"), make_job(method, ridge=0.3 / 1000))
     )
     assert by_rows.weights.tobytes() == by_number.weights.tobytes()
     assert by_rows.model is not None
@@ -35,9 +36,9 @@ def test_the_rule_is_the_number_of_all_rows(tmp_path: Path, method: str) -> None
 def test_a_client_alone_has_the_ridge_of_its_own_rows(tmp_path: Path) -> None:
     """`local` of a job by the rule is the model of a job of that client only."""
     rows = regression_rows(SIZES)
-    together = bench(rows, tmp_path / "all").run(make_job("newton", rounds=1))
+    together = bench(rows, tmp_path / "all").run(make_job("newton", rounds=1, ridge="by-rows"))
     for name in rows:
-        single = bench({name: rows[name]}, tmp_path / name).run(make_job("newton", rounds=10))
+        single = bench({name: rows[name]}, tmp_path / name).run(make_job("newton", rounds=10, ridge="by-rows"))
         alone = single.metrics[-1].clients[name]["global"]["mse"]
         assert together.metrics[-1].clients[name]["local"]["mse"] == pytest.approx(alone, rel=1e-6)
 

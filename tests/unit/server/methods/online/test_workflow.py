@@ -22,6 +22,7 @@ from kernfed_client.methods.online.state import ClientState
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
+from kernfed_server.methods.online.rounds import METRICS_WITHOUT
 from kernfed_testing.stream_clients import (
     SMALL,
     ComingAndGoing,
@@ -159,6 +160,28 @@ def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[st
     model, _ = made.run(job, resumed=journal.kept[17 - fall_back])
     assert model.theta.tobytes() == want.theta.tobytes()
     assert states(made) == states(calm)
+
+
+def test_the_bytes_of_an_answer_outlast_a_restart(tmp_path: Path) -> None:
+    """A coordinator that starts again goes on counting, and does not count from there on alone."""
+    job = stream_job(**SMALL, exploration=0.5)
+    _, calm = clients(tmp_path / "calm").run(job)
+    made = clients(tmp_path / "killed")
+    journal = StoppingJournal(stop_at=17)
+    with pytest.raises(StopError):
+        made.run(job, journal=journal)
+    _, again = made.run(job, resumed=journal.kept[16])
+    for way in ("bytes_up", "bytes_down"):
+        assert finding(again)[way] == finding(calm)[way] > 0
+
+
+def test_who_is_away_when_all_are_measured_is_named(tmp_path: Path) -> None:
+    """Metrics of some of the clients say so, once; shares of some of them are not told as those of all."""
+    made = clients(tmp_path)
+    exchange = ComingAndGoing(made, {"c1": range(5, 1000)})
+    _, journal = made.run(stream_job(**SMALL, rounds=20, cohort="min_fraction = 0.3"), exchange=exchange)
+    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE]
+    assert [note for note in notes if METRICS_WITHOUT in note] == [f"c1 {METRICS_WITHOUT}"]
 
 
 def test_a_run_that_finds_nothing_left_names_the_round_that_it_ended_in(tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.base import Kind, Reply
 from kernfed.jobs.client_file import ClientFile, PolicySection
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.finding import BegunFinding
+from kernfed.methods.ridge.messages import HeldOutLossRequest
+from kernfed_client.daemon.policy import Policy
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, make_job, regression_rows
 
@@ -36,7 +40,7 @@ def test_the_ridge_is_chosen_by_rows_kept_apart(tmp_path: Path) -> None:
         assert any(f"ridge {ridge:.6g}: predicts" in note and "rows kept apart best" in note for note in done.notes)
         numbered = bench(data, tmp_path / f"{up}2").run(make_job("newton", ridge=ridge))
         assert numbered.weights.tobytes() == done.weights.tobytes()
-        by_rows = bench(data, tmp_path / f"{up}3").run(make_job("newton"))
+        by_rows = bench(data, tmp_path / f"{up}3").run(make_job("newton", ridge="by-rows"))
         mse = [d.metrics[-1].pooled for d in (done, by_rows)]
         for model in ("global", "local"):
             assert mse[0][model]["mse"] < mse[1][model]["mse"]
@@ -62,8 +66,16 @@ def test_a_client_that_falls_out_is_searched_without(tmp_path: Path) -> None:
 
     job = make_job("newton", ridge="auto", cohort='preflight = "quorum"')
     done = bench(regression_rows(SIZES), tmp_path, tamper={("bee", "newton.held_out_loss"): wrong}).run(job)
-    assert any("bee" in note and "out of the pooled problem" in note for note in done.notes)
+    assert any(note.startswith("the ridge is chosen without bee: ") for note in done.notes)
     assert any("predicts 264 rows kept apart best" in note for note in done.notes)
+
+
+def test_a_ridge_that_is_not_reached_stays(tmp_path: Path) -> None:
+    """Where ten directions do not reach the solution to begin with, nothing is known of it, and no other is taken."""
+    rows = regression_rows({f"site-{i:02d}": 40 for i in range(25)}, shift=0.5, num_columns=8)
+    job = make_job("newton", frequencies=200, num_columns=8, ridge="auto", rounds=1)
+    done = bench(rows, tmp_path).run(job)
+    assert any("ridge 0.0003: by the rule, for 10 directions do not reach its solution" in note for note in done.notes)
 
 
 def test_without_enough_rows_the_rule_stays(tmp_path: Path) -> None:
@@ -75,11 +87,75 @@ def test_without_enough_rows_the_rule_stays(tmp_path: Path) -> None:
     assert any("by the rule, for no client has enough rows to keep some apart" in note for note in done.notes)
 
 
+@pytest.mark.parametrize("silent", [("bee",), ("ant", "bee", "cat")])
+def test_who_lets_no_losses_out_takes_part(tmp_path: Path, silent: tuple[str, ...]) -> None:
+    """Rows of a client whose policy forbids `metric` are trained on; where all forbid it, the rule stays."""
+    tamper = {(client, "newton.held_out_loss"): _forbidden for client in silent}
+    done = bench(regression_rows(SIZES), tmp_path, tamper=tamper).run(make_job("newton", ridge="auto"))
+    told = next(note for note in done.notes if note.startswith("ridge "))
+    if len(silent) == len(SIZES):
+        assert "by the rule, for it cannot be chosen by rows kept apart: " in told
+        assert "can add it to policy.allow" in told
+        numbered = make_job("newton", ridge=0.3 / sum(SIZES.values()))
+    else:
+        assert "predicts 264 rows kept apart best" in told
+        assert "of bee none are among these, as their policies let no such errors out" in told
+        assert done.model is not None
+        numbered = make_job("newton", ridge=done.model.job["method"]["ridge"])
+    assert done.weights.tobytes() == bench(regression_rows(SIZES), tmp_path / "again").run(numbered).weights.tobytes()
+
+
+@pytest.mark.parametrize(("rows", "searched"), [(999, False), (1000, True)])
+def test_the_default_searches_from_a_thousand_rows_on(tmp_path: Path, rows: int, searched: bool) -> None:
+    """Below, it is the ridge by rows, and a note says from when on it would be chosen."""
+    data = regression_rows({"ant": 400, "bee": rows - 400})
+    done = bench(data, tmp_path).run(make_job("newton"))
+    named = bench(data, tmp_path / "named").run(make_job("newton", ridge="auto" if searched else "by-rows"))
+    assert done.weights.tobytes() == named.weights.tobytes()
+    assert done.metrics[-1].pooled == named.metrics[-1].pooled
+    assert any("from 1000 rows on, rows kept apart choose it" in note for note in done.notes) != searched
+    assert any("rows kept apart best" in note for note in done.notes) == searched
+
+
+@pytest.mark.parametrize("settings", [{"loss": "squared"}, {"step": "paper"}])
+def test_the_default_is_by_rows_where_nothing_is_searched(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A head and the paper's step have the ridge by rows, however many rows there are."""
+    data = regression_rows({"ant": 500, "bee": 500})
+    job = make_job("newton", rounds=1, **settings)
+    default, named = (bench(data, tmp_path / str(i)).run(j) for i, j in enumerate((job, _by_rows(job))))
+    assert default.weights.tobytes() == named.weights.tobytes()
+    assert not any("rows kept apart choose" in note for note in default.notes)
+
+
+def test_a_run_of_the_former_default_goes_on_by_rows(tmp_path: Path) -> None:
+    """A checkpoint of a release that searched nothing by default keeps the ridge by rows, and the job says so."""
+    data = regression_rows({"ant": 500, "bee": 500})
+    job = make_job("newton", rounds=4, tolerance=1e-12)
+    cut = bench(data, tmp_path).run(_by_rows(job), stop_before=3).journal.last
+    assert cut is not None
+    before = replace(cut, state={**cut.state, "run.rules": np.array([4])})
+    rest = bench(data, tmp_path / "rest").run(job, resumed=before)
+    assert rest.weights.tobytes() == bench(data, tmp_path / "whole").run(_by_rows(job)).weights.tobytes()
+    begun = [e.finding for e in rest.journal.events if e.message == BegunFinding.name]
+    assert begun == [{"values": {"method.ridge": "by-rows"}}]
+
+
 @pytest.mark.parametrize("settings", [{"loss": "squared"}, {"step": "paper"}])
 def test_auto_is_refused_where_nothing_is_searched(settings: dict[str, Any]) -> None:
     """A head has a search of its own, and the paper's step has none."""
     with pytest.raises(ConfigError, match=r'ridge = "auto" belongs to loss = "ridge" with step = "auto"'):
         make_job("newton", ridge="auto", **settings)
+
+
+def _by_rows(job: JobFile) -> JobFile:
+    return job.model_copy(update={"method": job.method.model_copy(update={"ridge": "by-rows"})})
+
+
+def _forbidden(_reply: Reply) -> Reply:
+    Policy(PolicySection(allow=tuple(kind for kind in Kind if kind is not Kind.METRIC))).check(
+        HeldOutLossRequest, "ann", "newton", 100
+    )
+    raise AssertionError("the policy lets it out")
 
 
 def _never(reply: Reply) -> Reply:

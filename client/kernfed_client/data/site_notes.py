@@ -1,0 +1,52 @@
+"""What is worth a look in a job's rows, for people at the site: `check-data` and the daemon's log tell it, no message.
+
+The coordinator learns of few rows nothing but that there are such, if that; here are the columns, classes, values and
+places in the file that a site needs to put them right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernfed.federation.messages.data import DataSchema
+from kernfed.maths.clipping import clip_rows
+from kernfed.wording import listed
+from kernfed_client.data.partitions import LocalData, in_file
+
+_MAX_COLUMNS = 40
+"""That get a note of a kind."""
+
+
+def site_notes(data: LocalData, schema: DataSchema) -> list[str]:
+    """Points about rows that are allowed but worth a look, for people at the site alone."""
+    num = data.num_dropped_rows
+    gaps = [f"{num} rows have gaps and are left out" if num > 1 else "one row has gaps and is left out"]
+    return [*data.notes, *(gaps if num else []), *_outside_notes(data, schema), *_far_notes(data, schema)]
+
+
+def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:
+    """One note per range of the job that leaves rows out: those outside, and as many more as the policy asks for."""
+    return [
+        f"column {r.column!r}: {n} {'row is' if n == 1 else 'rows are'} left out, for the job takes values from "
+        f"{r.low:g} to {r.high:g} alone"
+        for r, n in zip(schema.ranges, data.outside_rows, strict=False)
+        if n
+    ][:_MAX_COLUMNS]
+
+
+def _far_notes(data: LocalData, schema: DataSchema) -> list[str]:
+    """One note per column in which training rows stand far out, with the values; the target too."""
+    train = data.train
+    names = [*schema.features, schema.target][: train.x.shape[1] + (train.y is not None)]
+    columns = train.x if train.y is None else np.column_stack([train.x, train.y])
+    moved, counts = clip_rows(columns)
+    notes = []
+    for j in np.flatnonzero(counts)[:_MAX_COLUMNS]:
+        rows = moved[:, j] != columns[:, j]
+        values = listed(sorted({f"{value:.6g}" for value in columns[rows, j]}), 5, more=", ...")
+        what = "a training row stands" if counts[j] == 1 else f"{counts[j]} training rows stand"
+        where = in_file(train.row_numbers[rows])
+        notes.append(
+            f"column {names[j]!r}: {what} far out ({values}; {where}); correct the value, or mark it as missing"
+        )
+    return notes

@@ -1,0 +1,101 @@
+"""Whether one of several arrays points against all others, which agree, or is much longer than they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernfed.arrays import Array, Floats
+
+FEWEST = 3
+"""Arrays with which there are others that can agree."""
+
+_NUMBERS = 1 << 22
+"""Numbers looked at, of all arrays together; of larger arrays every k-th number is."""
+_MOST_OF_ONE = 1 << 15
+_AGREE = 0.5
+"""Cosine of each of the others to the mean of the rest, from which on they agree."""
+_AGAINST = -0.3
+"""Cosine to the mean of the others below which an array points against them."""
+_LONG = 8.0
+"""An array so many times as long as the longest of the others stands out, whichever way it points."""
+_CANCELLED = 0.2
+"""Norm of the sum over the sum of the norms, below which arrays cancel: of these one always points against the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """The array that stands out."""
+
+    index: int
+    cosine: float
+    """To the sum of the others' directions."""
+    longer: float
+    """Its norm over the largest of theirs."""
+    against: bool
+    """Whether it points against the others, which agree; else it is much longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a look at several arrays gave."""
+
+    tells: bool = False
+    """Whether they have a common direction, or one stands out."""
+    odd: Odd | None = None
+
+
+def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison:
+    """Look for the one array that points against all others, or is much longer than all others.
+
+    Arrays that nearly cancel tell no direction: at the optimum of a sum of functions their gradients sum to 0, so that
+    each points against the sum of the others.
+
+    Args:
+        arrays: Of one shape and finite, in float64 or float32.
+        before: Where they come from, of the same shape; None: 0.
+    """
+    if len(arrays) < FEWEST:
+        return Comparison()
+    numbers = max(1, min(_MOST_OF_ONE, _NUMBERS // len(arrays)))
+    parts = np.array([_some(array, numbers) for array in arrays])
+    if before is not None:
+        parts -= _some(before, numbers)
+    sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts))
+    if not np.isfinite(sizes).all() or not (sizes > 0).all():
+        return Comparison()
+    parts /= sizes[:, None]
+    cosines = _to_rest(parts)
+
+    def odd(index: int, *, against: bool) -> Comparison:
+        longer = float(sizes[index] / np.delete(sizes, index).max())
+        return Comparison(tells=True, odd=Odd(index, float(cosines[index]), longer, against))
+
+    longest, least = int(sizes.argmax()), int(cosines.argmin())
+    if sizes[longest] > _LONG * np.delete(sizes, longest).max():
+        return odd(longest, against=False)
+    common = np.einsum("i,ij->j", sizes / sizes.sum(), parts)
+    if np.sqrt(np.einsum("j,j->", common, common)) < _CANCELLED:
+        return Comparison()
+    if cosines[least] < _AGAINST and _to_rest(np.delete(parts, least, axis=0)).min() >= _AGREE:
+        return odd(least, against=True)
+    return Comparison(tells=True)
+
+
+def _to_rest(units: Floats) -> Floats:
+    """Cosine of each of several unit vectors to the sum of the others."""
+    whole = units.sum(axis=0)
+    along = np.einsum("ij,j->i", units, whole) - 1.0
+    rest = whole - units
+    sizes = np.sqrt(np.einsum("ij,ij->i", rest, rest))
+    found: Floats = np.divide(along, sizes, out=np.zeros_like(along), where=sizes > 1e-12)
+    return found
+
+
+def _some(array: Array, numbers: int) -> Floats:
+    """At most so many numbers of an array, evenly spaced, in float64."""
+    flat = array.reshape(-1)
+    found: Floats = flat[:: -(-flat.size // numbers) or 1].astype(np.float64)
+    return found

@@ -1,0 +1,69 @@
+"""Which of several arrays points against all others, or is much longer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernfed.maths.directions import compared
+
+
+def alike(num: int, size: int = 40, noise: float = 0.3) -> list[np.ndarray]:
+    """Arrays of one direction and some noise."""
+    random = np.random.default_rng(4)
+    whole = random.normal(size=(size, 2))
+    return [whole + noise * random.normal(size=(size, 2)) for _ in range(num)]
+
+
+@pytest.mark.parametrize("num", [3, 4, 9])
+def test_the_one_of_the_other_sign_is_found(num: int) -> None:
+    """An array whose sign is turned points against the others, which agree; among honest ones there is none."""
+    arrays = alike(num)
+    assert compared(arrays).tells
+    assert compared(arrays).odd is None
+    arrays[1] = -arrays[1]
+    odd = compared(arrays).odd
+    assert odd is not None
+    assert (odd.index, odd.against) == (1, True)
+    assert odd.cosine < -0.8
+
+
+def test_what_counts_is_the_way_from_where_they_begin() -> None:
+    """Models that all lie near one place are compared by their movements from there."""
+    start = 100.0 * np.ones((40, 2))
+    arrays = [start + array for array in alike(4)]
+    arrays[2] = 2 * start - arrays[2]
+    assert compared(arrays).odd is None
+    odd = compared(arrays, start).odd
+    assert odd is not None
+    assert odd.index == 2
+
+
+def test_a_much_longer_one_is_found_whichever_way_it_points() -> None:
+    """Numbers of -1 throughout, ten times as long as the others', though no longer than a foe may choose."""
+    arrays = [0.02 * array for array in alike(4)]
+    arrays[3] = -np.ones((40, 2))
+    odd = compared(arrays).odd
+    assert odd is not None
+    assert (odd.index, odd.against) == (3, False)
+    assert odd.longer > 8
+
+
+def test_where_arrays_cancel_or_differ_nobody_is_named() -> None:
+    """Gradients at a common optimum each point against the sum of the rest, and two camps have no outsider."""
+    arrays = alike(3, noise=1.0)
+    mean = np.mean(arrays, axis=0)
+    assert not compared([array - mean for array in arrays]).tells
+    camps = alike(4)
+    assert compared([camps[0], camps[1], -camps[2], -camps[3]]).odd is None
+    assert compared(alike(2)).odd is None
+    assert compared([*alike(3), np.zeros((40, 2))]).odd is None
+
+
+def test_large_arrays_are_looked_at_in_part() -> None:
+    """Evenly spaced numbers of arrays beyond the limit tell the same."""
+    arrays = alike(5, size=60_000)
+    arrays[4] = -arrays[4]
+    odd = compared([array.astype(np.float32) for array in arrays]).odd
+    assert odd is not None
+    assert odd.index == 4
