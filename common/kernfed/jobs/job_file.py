@@ -85,6 +85,8 @@ class JobFile(Section):
         for key in self.unused_keys():
             table, _, name = key.rpartition(".")
             (told[table] if table else told).pop(name, None)
+        if self.former is None:
+            told.pop("former", None)  # submission writes it, no person leaves it out
         return told
 
     @model_validator(mode="after")
