@@ -16,19 +16,18 @@ from typing import Any
 from kernfed.errors import PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
-from kernfed.federation.ledger import Ledger, Loud, Odd
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
-from kernfed.federation.quorum import Quorum, RowsBehind, RowsNeeded
+from kernfed.federation.quorum import Quorum, RowsNeeded
 from kernfed.federation.setup import Check, SetupRequest, pass_all
-from kernfed.maths.aggregate import Weighted, is_small, total, weighted_mean
-from kernfed.maths.shares import capped
+from kernfed.federation.weighing import Weighing
+from kernfed.maths.aggregate import is_small, total
 from kernfed.wording import listed
 
 MOST_PREPARATIONS = 3
 """Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
 
 
-class Cohort:
+class Cohort(Weighing):
     """The clients of one job."""
 
     def __init__(
@@ -42,6 +41,7 @@ class Cohort:
         observe: Callable[[JobEvent], None] = lambda _: None,
         candidates: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        super().__init__()
         self._exchange = exchange
         self._candidates = candidates
         self._clients = tuple(sorted(clients))
@@ -53,10 +53,6 @@ class Cohort:
         self._asked: dict[str, int] = {}
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
-        self._ledger = Ledger()
-        self._max_share = 1.0
-        self._rows_fraction: float | None = None
-        self._behind = RowsBehind()
         self._setup: list[SetupRequest] = []
         self._find_again: Callable[[Sequence[str]], Awaitable[None]] | None = None
 
@@ -99,16 +95,6 @@ class Cohort:
         return 2.2e-16 if self._float_bits == 64 else 6e-8
 
     @property
-    def num_rows(self) -> Mapping[str, int]:
-        """Training rows of each client that stated them."""
-        return self._ledger.num_rows
-
-    def register_rows(self, num_rows: Mapping[str, int], num_test_rows: Mapping[str, int] | None = None) -> None:
-        """Keep the row counts that clients stated; a later reply that contradicts them is refused."""
-        test = num_test_rows or {}
-        self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
-
-    @property
     def book(self) -> dict[str, Any]:
         """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
         stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
@@ -123,51 +109,6 @@ class Cohort:
         """
         self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
         self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
-
-    def let_differ(self, spread: float, of_models: float) -> None:
-        """State how many times the largest number of all other clients one client's may be, else it is left out.
-
-        Args:
-            spread: Of all numbers.
-            of_models: Of models that are averaged, see `Reply.models`.
-        """
-        self._ledger.spread, self._ledger.model_spread = spread, of_models
-
-    def cap(self, max_share: float) -> None:
-        """State the largest share of the weight that a client has in a mean."""
-        self._max_share = max_share
-
-    def count_rows(self, min_fraction: float) -> None:
-        """State the part of the training rows that must stand behind a step; from now on rounds tell theirs."""
-        self._rows_fraction = min_fraction
-
-    @property
-    def row_share(self) -> float | None:
-        """Share of the cohort's training rows behind this round; None where rows are not counted."""
-        return None if self._rows_fraction is None else self._behind.share(self.num_rows)
-
-    def counted(self, weights: Mapping[str, float]) -> Mapping[str, float]:
-        """Weights of clients in a mean over them, the largest lowered to the share that one may have."""
-        return capped(weights, self._max_share) if self._max_share < 1.0 else weights
-
-    def weighted(self, replies: Mapping[str, R], weights: Mapping[str, float]) -> R:
-        """Mean of replies, each with its client's weight as `counted`."""
-        counted = self.counted({client: float(weights[client]) for client in replies})
-        return weighted_mean([Weighted(counted[client], reply) for client, reply in replies.items()])
-
-    @property
-    def loudest(self) -> Loud | None:
-        """The client whose numbers were the farthest beyond all others', and counted; None: nobody's were far."""
-        return self._ledger.loudest
-
-    @property
-    def odd(self) -> list[Odd]:
-        """Clients whose numbers pointed against those of all others, or were much larger, and counted."""
-        return self._ledger.odd
-
-    def discount(self, client: str, step: str) -> None:
-        """Take note that what a client sent in a step does not count, by a rule of the caller's, which says so."""
-        self._ledger.discount(client, step)
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -360,10 +301,6 @@ class Cohort:
             cohort_size=len({*self.clients, *asked}),
             rows=self._rows_needed(asked if drawn else self._clients),
         )
-
-    def _rows_needed(self, clients: Iterable[str]) -> RowsNeeded:
-        rows = {client: self.num_rows[client] for client in clients if client in self.num_rows}
-        return RowsNeeded(self.counted(rows), self._rows_fraction or 0.0)
 
     async def _prepare_again(self, call: Call[R], clients: list[str], attempt: int) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
