@@ -53,7 +53,7 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     }
     before: dict[str, list[Array]] = {}
     for earlier in _earlier(folder):
-        for key in found.keys() & earlier.keys():
+        for key in sorted(found.keys() & earlier.keys(), key=lambda key: (key.split("-")[1] not in ways, key)):
             if key.split("-")[1] in ways:
                 before.setdefault(key, []).append(earlier[key])
             if not 0 < _difference(found[key], earlier[key]) < least:

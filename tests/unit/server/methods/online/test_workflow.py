@@ -13,6 +13,7 @@ import pytest
 from kernfed.errors import ConfigError, DivergedError, JobError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
+from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest, SharedStep
 from kernfed.methods.online.own_model import own_features
@@ -365,7 +366,7 @@ def test_what_a_stream_cannot_be_used_for_is_said() -> None:
 def test_many_classes_are_refused(tmp_path: Path) -> None:
     """A job with a class column of three is told to ask for a number or one of two classes."""
     job = stream_job()
-    data = job.data.model_copy(update={"task": "classification"}) if job.data else None
+    data = job.data.model_copy(update={"task": LearningTask.CLASSIFICATION}) if job.data else None
     with pytest.raises((ConfigError, JobError)):
         clients(tmp_path).run(job.model_copy(update={"data": data}))
 
