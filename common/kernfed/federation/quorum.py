@@ -46,7 +46,7 @@ class RowsNeeded:
 
     def _share(self, clients: Iterable[str]) -> float:
         whole = sum(self.rows.values())
-        return sum(self.rows.get(client, 0.0) for client in set(clients)) / whole if whole > 0 else 1.0
+        return sum(self.rows.get(client, 0.0) for client in sorted(set(clients))) / whole if whole > 0 else 1.0
 
 
 _TELL_OF_MODELS = frozenset(Kind) - {Kind.METRIC, Kind.SUMMARY}
