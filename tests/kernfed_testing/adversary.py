@@ -23,6 +23,9 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.run import Simulated, simulate
 
 MIN_ROWS = 10
+OFF, ON = "min_rows = 1", f"min_rows = {MIN_ROWS}"
+guards = pytest.mark.parametrize("policy", [OFF, ON])
+"""Runs a test with a client that sets no least number of rows, and with one that does."""
 COLUMNS = ("x0", "x1", "x2")
 COUNTS = (
     *("num_rows", "num_test_rows", "num_dropped_rows", "num_outside_rows", "outside_rows", "far_rows", "class_counts"),
@@ -203,3 +206,12 @@ def is_a_row(found: Floats, table: Mapping[str, Sequence[object]]) -> bool:
 def by_difference(one: Told, two: Told) -> Floats:
     """The sum over the rows that one job used and the other did not, from what both left."""
     return len(one.train) * one.weights - len(two.train) * two.weights
+
+
+def held(policy: str, *told: Told) -> bool:
+    """Whether the guards are on; then all that left must stand for enough rows."""
+    if policy == OFF:
+        return False
+    assert not near_pairs(told)
+    assert not [small for one in told for small in small_counts(one)]
+    return True

@@ -1,0 +1,155 @@
+"""Clients that are prepared: at first, again, or when they join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.errors import (
+    InvalidReplyError,
+)
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import EventKind, JobEvent
+from kernfed.federation.exchange import Call, Fault
+from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.data import (
+    Centred,
+    CentreRequest,
+    MeanEmbedding,
+    MeanEmbeddingRequest,
+    Standardised,
+    StandardiseRequest,
+)
+from kernfed.federation.quorum import Quorum
+from kernfed_testing.scripted_cohort import ABC, LOST, REQUEST, Scripted, cohort, echo
+
+SETUP = [
+    StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False),
+    CentreRequest(feature_mean=np.zeros(3), target_mean=np.zeros(1)),
+]
+
+
+class Forgetful:
+    """Clients that know what they were told; some forget everything once."""
+
+    def __init__(self, forgets: str) -> None:
+        self.told: dict[str, list[str]] = {c: [] for c in ABC}
+        self._forgets = dict.fromkeys(forgets, True)
+
+    def __call__(self, client: str, call: Call[Any]) -> Any:
+        request = call.request
+        if isinstance(request, StandardiseRequest | CentreRequest):
+            self.told[client].append(request.step)
+            return (
+                Standardised(num_rows=2, median_distance=0.0)
+                if isinstance(request, StandardiseRequest)
+                else Centred(num_rows=2)
+            )
+        if self._forgets.pop(client, False):
+            self.told[client].clear()
+        if self.told[client] != [r.step for r in SETUP]:
+            return LOST
+        return MeanEmbedding(num_rows=2, feature_mean=np.zeros(3), target_mean=np.zeros(1))
+
+
+@pytest.mark.parametrize("forgets", ["", "b", "ac", "abc"])
+async def test_setup_is_repeated_for_who_lost_it(forgets: str) -> None:
+    """Who lost its state is told all setup requests again, in their order, and asked again; nobody else is."""
+    clients = Forgetful(forgets)
+    asked, exchange = cohort(clients, Quorum(min_clients=3))
+    for request in SETUP:
+        await asked.ask(request)
+    replies = await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))
+    assert list(replies) == list(ABC)
+    assert all(told == [r.step for r in SETUP] for told in clients.told.values())
+    repeated = exchange.calls[3:]
+    assert [c.clients for c in repeated] == ([tuple(forgets)] * 3 if forgets else [])
+    ids = [c.task_id for c in exchange.calls]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(("times", "answers"), [(1, ["a", "b", "c"]), (9, ["a", "c"])])
+async def test_what_no_request_sets_up_is_found_again(times: int, answers: list[str]) -> None:
+    """A method is told who still lacks state when the setup was repeated, at most twice in a step."""
+    lacks, told = {"b": times}, []
+
+    async def find_again(clients: Sequence[str]) -> None:
+        told.append(list(clients))
+        lacks["b"] -= 1
+        await asked.ask(REQUEST)  # what it asks is answered as it is, and finds nothing again by itself
+
+    asked, _ = cohort(lambda client, call: LOST if lacks.get(client) else echo(client, call))
+    asked.restore_by(find_again)
+    assert list(await asked.ask(REQUEST)) == answers
+    assert told == [["b"]] * min(times, 2)
+
+
+@pytest.mark.parametrize(("stated", "lasting"), [((), False), (("a", "b"), False), (("a", "b"), True)])
+async def test_who_is_prepared_again_has_not_failed(stated: tuple[str, ...], lasting: bool) -> None:
+    """What a client lost is told in a note, what it never had is not told, and who stays unprepared failed once."""
+    events: list[JobEvent] = []
+
+    def answer(client: str, call: Call[Any]) -> Any:
+        first = "again" not in call.task_id
+        return LOST if client != "c" and (first or (lasting and client == "b")) else echo(client, call)
+
+    asked = Cohort(Scripted(answer), ABC, job_id="job", quorum=Quorum(min_clients=2), observe=events.append)
+    asked.register_rows({client: 1 + ABC.index(client) for client in stated})
+    assert list(await asked.ask(REQUEST)) == [client for client in ABC if not (lasting and client == "b")]
+    notes = [event.message for event in events if event.kind is EventKind.NOTE]
+    lost = "a, b: what was prepared there for this job was lost, and is prepared again"
+    assert notes == ([lost] if stated else [])
+    failed = [(e.client, e.step, e.reason) for e in events if e.kind is EventKind.CLIENT_FAILED]
+    assert failed == ([("b", "probe.echo", "JOB_STATE_MISSING")] if lasting else [])
+
+
+async def test_who_cannot_be_prepared_is_out_of_the_round() -> None:
+    """The others' answers count, and what kept it from being prepared is what is told of it."""
+
+    def answer(client: str, call: Call[Any]) -> Any:
+        if client == "b" and "again" in call.task_id:
+            return Fault("INVALID_DATA", "the file is gone")
+        return Forgetful.__call__(clients, client, call)
+
+    clients = Forgetful("b")
+    asked, exchange = cohort(answer)
+    for request in SETUP:
+        await asked.ask(request)
+    replies = await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))
+    assert list(replies) == ["a", "c"]
+    assert asked.faults["b"] == Fault("INVALID_DATA", "the file is gone")
+    assert len(exchange.calls) == 4  # nothing after the first setup request
+
+
+@pytest.mark.parametrize("flaw", ["none", "refuses", "away", "fails the check"])
+async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
+    """It is asked what the others were asked, its replies must pass their checks, and then it takes part."""
+
+    def answer(client: str, call: Call[Any]) -> Any:
+        if client == "d" and isinstance(call.request, CentreRequest) and flaw in ("refuses", "away"):
+            return Fault("POLICY", "not here") if flaw == "refuses" else None
+        return Forgetful.__call__(clients, client, call)
+
+    def check(client: str, _reply: Reply) -> None:
+        if client == "d" and flaw == "fails the check":
+            raise InvalidReplyError("other features")
+
+    clients = Forgetful("")
+    clients.told["d"] = []
+    exchange = Scripted(answer)
+    asked = Cohort(exchange, ABC, job_id="job", candidates=lambda: ["c", "d"])
+    for request in SETUP:
+        await asked.ask(request, check=check)
+    assert asked.candidates == ("d",)
+    fault = await asked.prepare("d")
+    reasons = {"refuses": "POLICY", "away": "UNAVAILABLE", "fails the check": "INVALID_REPLY"}
+    assert (fault.reason if fault else "") == reasons.get(flaw, "")
+    if fault is None:
+        assert clients.told["d"] == [r.step for r in SETUP]
+        asked.admit("d")
+        assert not asked.candidates
+        assert list(await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))) == ["a", "b", "c", "d"]
+    assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
