@@ -16,7 +16,9 @@ from kernfed.cli.predict import (
     OutOption,
     tell_written,
 )
-from kernfed_client import predict as predicting
+from kernfed.jobs.client_file import load_client_file
+from kernfed.models.predictions import write_predictions
+from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 
 
 def predict(
@@ -33,7 +35,8 @@ def predict(
 
     The file written is like that of `kernfed predict`.
     """
-    written = predicting.predict(
-        config, job, data, out, delimiter=delimiter, encoding=encoding, device=device, missing=missing
+    model = load_kept_model(find_kept_model(load_client_file(config).state, job))
+    written = write_predictions(
+        model, data, out, delimiter=delimiter, encoding=encoding, device=device, missing=missing
     )
     tell_written(out, written)
