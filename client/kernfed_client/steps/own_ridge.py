@@ -105,7 +105,7 @@ def _folds(job: LocalJob) -> Tensor:
 
 def _choice_folds(job: LocalJob) -> Tensor:
     """The same by smaller blocks, for a choice that is made here."""
-    return job.memo("ridge choice folds", lambda: _dealt(job, job.choice_unit))
+    return job.memo("ridge choice folds", lambda: _dealt(job, job.data.small_block))
 
 
 def _dealt(job: LocalJob, unit: Integers | None) -> Tensor:

@@ -192,7 +192,7 @@ def few_products(x: Floats, least: int) -> FewProducts:
 
 
 class ProductsApart:
-    """Of products of two columns of x, (n, d), with their two commonest values: in which of some rows they are not 0."""
+    """Counts in how many of some rows of x, (n, d), products of two columns less their commonest values are not 0."""
 
     def __init__(self, x: Floats) -> None:
         """Find the values."""

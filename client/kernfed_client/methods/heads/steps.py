@@ -282,13 +282,10 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     elif free:
         offset = torch.as_tensor(start_scores(request.loss, job.target_mean), dtype=z.dtype, device=z.device)
     everything = Head(request.loss, z, y, 0.0, free, offset)
-    num_apart = int(request.validation_fraction * len(z))
+    num_apart, block = int(request.validation_fraction * len(z)), feature_block(job)
     if num_apart < max(1, job.file.policy.min_rows):  # a loss over fewer rows does not leave
-        return OpenHead(
-            everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request, feature_block(job)
-        )
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request, block)
     order = rng.stream(request.seed, "validation", job.client).permutation(len(z))
-    block = feature_block(job)
     marked = torch.from_numpy(keep_apart(order, job.unit if block is None else block, num_apart)).to(z.device)
     apart, kept = marked.nonzero()[:, 0], (~marked).nonzero()[:, 0]
     block = None if block is None else block[kept.cpu().numpy()]
