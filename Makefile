@@ -71,10 +71,10 @@ advisories: setup ## known vulnerabilities of the pinned packages; says how many
 	@.tools/audit/bin/python -m pip install -q 'pip-audit>=2.7'
 	$(PY) tools/advisories.py .tools/audit/bin/python constraints.txt deploy/constraints.txt
 
-sbom: setup ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
-	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
-	@.tools/audit/bin/python -m pip install -q 'cyclonedx-bom>=5'
-	deploy/image/sbom.sh .tools/audit/bin/python
+sbom: ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
+	@mkdir -p deploy/wheelhouse
+	python3 deploy/image/bill.py kernfed "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" deploy/wheelhouse \
+	  constraints.txt deploy/constraints.txt >deploy/wheelhouse/sbom.cdx.json
 
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
