@@ -98,9 +98,8 @@ class Coordinator:
         self._leave_out(revocation.name, certificates)
 
     def _on_operators_revoked(self, serials: Mapping[str, datetime], number: int) -> None:
-        if serials:
-            signed = sign_list(self._pki.authority, serials, number, utc_now())
-            self.sessions.announce(federation_service_pb2.RevocationList(der=signed))
+        signed = sign_list(self._pki.authority, serials, number, utc_now())
+        self.sessions.announce(federation_service_pb2.RevocationList(der=signed))
 
     def _leave_out(self, client: str, certificates: Sequence[IssuedCertificate]) -> None:
         """A client that has no other certificate, as one that was renewed has, is out of every cohort."""

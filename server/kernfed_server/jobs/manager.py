@@ -31,7 +31,7 @@ from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_
 from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.batches import Batch
-from kernfed_server.keeping.history import KEPT_UPDATES, History
+from kernfed_server.keeping.history import KEPT_UPDATES, MAX_SEQUENCE, History
 from kernfed_server.keeping.store import Store, StoredJob
 from kernfed_server.keeping.uploads import Uploads
 
@@ -277,14 +277,15 @@ class RunManager:
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[Batch, None]:
         """The job, its events from one on, the job, events to come, and at the end the job again; some at a time.
 
-        A caller that only wants the events so far stops at the second update without an event.
+        A caller that only wants the events so far stops at the second update without an event. One that asks from a
+        number that a live job has not reached, as before the coordinator was restored from a backup, gets what comes.
 
         Raises:
             UnknownJobError: There is none.
             UnavailableError: The coordinator stops.
         """
         info = await self.get(job_id)
-        seen = max(from_sequence, 1) - 1
+        seen = min(max(from_sequence, 1), MAX_SEQUENCE) - 1
         active = self._active.get(info.job_id)
         if active is None:
             batches = watch_ended(await self.get(info.job_id), self._store, seen)
