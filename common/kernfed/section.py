@@ -125,6 +125,12 @@ class MethodSection(Section):
     unused: ClassVar[tuple[Unused, ...]] = ()
     """Keys of other tables that do nothing with this method; of its own too, where that depends on the task."""
 
+    @property
+    def step_rows(self) -> int:
+        """Rows of a gradient step, as the table says; 0: all of a client's, or the method takes no such steps."""
+        rows = 0 if "batch_size" in self.idle_keys() else getattr(self, "batch_size", 0)
+        return rows if isinstance(rows, int) else 0
+
     def unused_keys(self, task: str | None) -> Mapping[str, str]:
         """Keys of the job file that do nothing in a job with this table, each with the reason.
 
