@@ -100,9 +100,9 @@ def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run
         for client, row in zip(clients, np.where(factors == 1.0, places(mean, deviation), 0.0), strict=True):
             found = [f"{names[j]} by {abs(row[j]):.2g} deviations" for j in np.flatnonzero(np.abs(row) > ELSEWHERE)]
             if found:
-                columns = listed(found, 6, more=" and {left} more")
+                where = listed(found, 6, more=" and {left} more")
                 run.note(
-                    f"{client}: means lie elsewhere than the other clients': {columns}; its rows are of another kind, "
+                    f"{client}: means lie elsewhere than the other clients': {where}; its rows are of another kind, "
                     "or at fault; check signs, units and missing values there"
                 )
 
