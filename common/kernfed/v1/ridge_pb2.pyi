@@ -183,7 +183,7 @@ class Gradient(google.protobuf.message.Message):
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     energy: builtins.float
-    """tr W'H_j W, where it is asked for; 0 from a client of an earlier version. At least 0."""
+    """Number tr W'H_j W, where it is asked for; 0 from a client of an earlier version. At least 0."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """H_j W - c_j. Shape (M, C)."""

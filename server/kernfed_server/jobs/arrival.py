@@ -97,8 +97,8 @@ def settling(
 def certified(settled: Arrival, distance: Bracket) -> Arrival:
     """Judge an iteration by the certified distance to the pooled solution, beside its movements.
 
-    It arrived where the distance is at most `AT_REST` for certain. It did not where it is more for certain, also where the
-    iteration is at rest elsewhere. Else movements that are at rest prove nothing, and it says neither.
+    It arrived where the distance is at most `AT_REST` for certain. It did not where it is more for certain, also where
+    the iteration is at rest elsewhere. Else movements that are at rest prove nothing, and it says neither.
 
     Args:
         settled: By movements.

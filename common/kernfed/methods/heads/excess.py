@@ -14,9 +14,9 @@ def excess(gradient: Array, ridge: float, loss: HeadLoss, free_bias_at: Array | 
     """By how much F(W) is above its minimum, at most.
 
     F is strongly convex with the ridge in all rows of W that it holds, so that the rest of the way down takes at most
-    |G|²/(2 ridge). A free bias is in no ridge. Where the weights stand, its minimum is near, and the loss is bent there by
-    the variance of the targets' classes: Σ G_c²/(2 p_c (1 - p_c)) with one output, Σ G_c²/(2 p_c) with softmax, Σ G_c²/2
-    of numbers. That part is an estimate.
+    |G|²/(2 ridge). A free bias is in no ridge. Near its minimum the loss is bent by the variance of the targets'
+    classes: Σ G_c²/(2 p_c (1 - p_c)) with one output, Σ G_c²/(2 p_c) with softmax, Σ G_c²/2 of numbers. That part is
+    an estimate.
 
     Args:
         gradient: G = ∇F(W), shape (D, C).

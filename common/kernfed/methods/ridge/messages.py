@@ -122,7 +122,7 @@ class Gradient(Reply):
     gradient: Matrix
     """H_j W - c_j."""
     energy: Annotated[float, Range(0)] = 0.0
-    """tr W'H_j W, where it is asked for; 0 from a client of an earlier version."""
+    """Number tr W'H_j W, where it is asked for; 0 from a client of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

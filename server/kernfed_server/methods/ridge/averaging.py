@@ -71,7 +71,7 @@ async def averaged(
 
 
 async def _judged(setup: Setup, cohort: Cohort, run: Run, weights: Array, ridge: float, settled: Arrival) -> Arrival:
-    """How the job ended, by the pooled gradient at its last weights; where not all clients tell theirs, by movements."""
+    """How the job ended, by the pooled gradient at its last weights, or by movements where a client's is missing."""
     request = GradientRequest(ridge=ridge, weights=weights, energy=True)
     replies = await asked_of_all(cohort, run, request, "nobody can say how far the pooled solution is")
     if not replies:

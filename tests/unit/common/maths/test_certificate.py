@@ -35,7 +35,7 @@ def test_weights_at_the_minimum_and_at_zero() -> None:
 
 
 def test_a_norm_below_the_ridge_is_refused() -> None:
-    """tr W'H W is at least the ridge times |W|²."""
+    """The norm tr W'H W is at least the ridge times |W|²."""
     weights = np.array([[3.0], [4.0]])
     assert not list(not_an_energy(weights, 2.5, 0.1))
     assert list(not_an_energy(weights, 2.4, 0.1))
