@@ -19,7 +19,6 @@ from kernfed_server.jobs.updating import updated
 from kernfed_server.methods.heads.problem import HeadProblem, open_head
 
 LEARNING_RATE = 0.01
-BATCH_SIZE = 64
 Averaged = FedAvgSettings | FedProxSettings | FedSophiaSettings
 
 
@@ -31,7 +30,6 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     Source: McMahan et al. (2017), Algorithm 1.
     """
     rate = LEARNING_RATE if settings.learning_rate == "auto" else settings.learning_rate
-    batch_size = BATCH_SIZE if settings.batch_size is None else settings.batch_size
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
@@ -40,7 +38,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
             learning_rate=rate,
             momentum=settings.momentum,
             num_epochs=settings.local_epochs,
-            batch_size=batch_size,
+            batch_size=settings.step_rows,
             seed=seed,
             weights=weights,
         )
