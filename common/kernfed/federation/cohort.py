@@ -363,7 +363,8 @@ class Cohort(Weighing):
             self._tell_failed(call, client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):
             raise quorum_error(call, outcomes)
-        self._behind.note(call.request, replies)
+        if not optional:  # of what the job can do without no model is made
+            self._behind.note(call.request, replies)
         return replies
 
     def _tell_failed(self, call: Call[Any], client: str, fault: Fault) -> None:
