@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
-	$(PYTEST) -q -m "not slow" tests/unit $(ARGS)
+	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit $(ARGS)
 
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit tests/adversary $(ARGS)
@@ -65,6 +65,9 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 
 redteam: setup ## every known attack against real processes, a line each with its outcome; CI runs them among the tests
 	$(PY) tests/soak/redteam.py $(ARGS)
+
+lies: setup ## every lie in every number that a client sends, in every method, a line each; ARGS="newton" for some
+	PYTHONPATH=tests $(PY) tests/soak/lies.py $(ARGS)
 
 advisories: setup ## known vulnerabilities of the pinned packages; says how many could be asked for
 	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
