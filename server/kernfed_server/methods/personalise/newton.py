@@ -79,7 +79,7 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
         for i, c in enumerate(solver.targets.names)
         if c in present
     }
-    await job.run.optional(job.cohort.ask_each(own), "not all clients could keep their models")
+    await job.run.optional(job.cohort.ask_each(own, drawn=True), "not all clients could keep their models")
     result = metrics.merged(await job.measure(solver.federated))
     job.publish(found, result)
     return result
@@ -269,7 +269,7 @@ class _Solver:
             if weighing:
                 stacked = np.concatenate([columns[t] for t in weighing], axis=1)
                 requests[client] = request(ridge, stacked)
-        replies = await self.job.cohort.ask_each(requests, everyone=True)
+        replies = await self.job.cohort.ask_each(requests, everyone=True, drawn=True)
         c = self.shape[1]
         parts = {}
         for k, client in enumerate(self.clients):
