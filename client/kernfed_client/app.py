@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -29,7 +29,6 @@ from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
 from kernfed_client.daemon.kept_setup import LOOK_S
-from kernfed_client.daemon.metrics import ClientMetrics
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.revoked import REVOKED_FILE
@@ -37,9 +36,11 @@ from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
-from kernfed_client.streams.feeds import open_feeds
+from kernfed_client.streams.feeds import live_folders, open_feeds
 from kernfed_client.streams.notices import NOTICES
-from kernfed_client.streams.streams import live_folders
+
+if TYPE_CHECKING:
+    from kernfed_client.daemon.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -226,6 +227,7 @@ class ClientDaemon:
 def _metrics(file: ClientFile) -> ClientMetrics | None:
     if file.metrics_port is None:
         return None
+    from kernfed_client.daemon.metrics import ClientMetrics  # noqa: PLC0415  # where a port is set alone
 
     return ClientMetrics()
 

@@ -83,7 +83,7 @@ class Unused:
 class Section(BaseModel):
     """One table of a file: frozen, finite numbers only, unknown keys and keys without effect refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def value_in_effect(self, key: str) -> object:
         """A key's value as conditions see it; a table whose unset key stands for something else says so here."""

@@ -15,6 +15,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from kernfed.errors import RevokedError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
@@ -205,12 +206,15 @@ async def test_a_coordinator_that_withholds_who_was_revoked(tmp_path: Path) -> N
 
 @pytest.mark.redteam
 async def test_a_job_of_a_revoked_operator_is_refused_at_the_clients(tmp_path: Path) -> None:
-    """It ends in the middle, and says why; another operator's jobs go on."""
+    """It ends in the middle, and says why; another operator's jobs go on. The revoked one sees no more of it."""
     async with Federation(tmp_path, ["a", "b"]) as fed:
         bob = Identity.load(fed.identities.make(Role.OPERATOR, "bob"))
         job = await fed.submit(f"report = false\n{fed.job('fedavg', rounds=5000)}")
         await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
+        watching = asyncio.ensure_future(fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=5000))
         await asyncio.to_thread(fed.identities.pki.revoke, "operator/ann", why="left")
+        with pytest.raises(RevokedError, match="ann was revoked"):
+            await watching
         async with OperatorClient(bob, f"localhost:{fed.ports.federation}", timeout_s=LIMIT_S) as operator:
             async with asyncio.timeout(LIMIT_S):
                 updates = [update async for update in operator.watch(job.job_id)]

@@ -79,7 +79,7 @@ class RunManager:
         make_exchange: MakeExchange,
         folder: Path,
         *,
-        execute: Execute | None = None,
+        execute: Execute,
         known_clients: Callable[[], set[str] | None] = lambda: None,
         limits: RunLimits | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class RunManager:
             sessions: The clients' sessions.
             make_exchange: How a job's requests, and what its operator signed, reach its clients.
             folder: The coordinator's data folder; artifacts go to `jobs/<job>/artifacts` in it.
-            execute: Runs a workflow; `kernfed_server.jobs.execute.execute` where unset.
+            execute: Runs a workflow.
             known_clients: Names of all enrolled clients, or None where they are not known here. May block.
             limits: Limits and waits.
         """
@@ -100,7 +100,7 @@ class RunManager:
         self._folder = folder
         self.uploads = Uploads(folder / "uploads")
         """Files that jobs name by their SHA-256."""
-        self._execute = execute or _default_execute(self.uploads)
+        self._execute = execute
         self._book = ClientBook(store, sessions, known_clients)
         self._limits = limits or RunLimits()
         self._queue = JobQueue(sessions, jobs_per_client=self._limits.jobs_per_client)
@@ -378,9 +378,3 @@ class RunManager:
             self._active.pop(active.info.job_id, None)
             active.done.set()
             self._wake.set()
-
-
-def _default_execute(uploads: Uploads) -> Execute:
-    from kernfed_server.jobs.execute import execute  # noqa: PLC0415  # loads every method
-
-    return functools.partial(execute, read_file=uploads.read)

@@ -137,7 +137,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
             duals[place[client]] += settings.penalty * (reply.direction - mean)
         before, weights = weights, weights - settings.step_size * mean
         whole = settings.client_fraction == 1
-        problem.moved(round_num, settings.rounds, before, weights, whole=whole)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=whole)
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
     return problem.whole(weights)
@@ -154,7 +154,7 @@ async def _averaged(
         replies = await problem.ask(request(weights, seed), asked)
         before = weights
         weights = await updated(cohort, run, replies, problem.rows, settings.rule, before)
-        problem.moved(round_num, settings.rounds, before, weights, whole=False)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
 
