@@ -91,19 +91,27 @@ def run(
 def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, dict[str, LocalJob]]:
     """The clients that the options describe, and the job as it is run on them."""
     data, partition, clients, client_file = options.data, options.partition, options.clients, options.client_file
-    if client_file and not (data or partition or clients or options.group):
+    dealing = {"--partition": partition, "--clients": clients, "--group": options.group}
+    if client_file:
+        if unfit := [name for name, value in {"--data": data, **dealing}.items() if value is not None]:
+            raise ConfigError(f"{unfit[0]} is not for --client-file, whose files name the rows; leave one of them out")
         return job, from_client_files(client_file, state)
-    if data and partition and not client_file:
-        partitioning = parse_partitioning(partition)
-        by_column = partitioning.scheme is Scheme.COLUMN
-        if by_column == (clients is not None):
-            raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
-        if not by_column and job.cohort.clients is not None:
-            job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
-        if clients is not None and clients < 1:
-            raise ConfigError(f"--clients is {clients}; give at least 1")
-        return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state, options.group)
-    raise ConfigError("give either --data with --partition, or a --client-file for each client")
+    if data is None:
+        given = next((f"{name} needs --data: " for name, value in dealing.items() if value is not None), "")
+        raise ConfigError(f"{given}give --data FILE with --partition, or a --client-file for each client")
+    if partition is None:
+        raise ConfigError(
+            f"--data {data}: say with --partition how its rows are dealt out, e.g. --partition iid --clients 4"
+        )
+    partitioning = parse_partitioning(partition)
+    by_column = partitioning.scheme is Scheme.COLUMN
+    if by_column == (clients is not None):
+        raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
+    if not by_column and job.cohort.clients is not None:
+        job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
+    if clients is not None and clients < 1:
+        raise ConfigError(f"--clients is {clients}; give at least 1")
+    return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state, options.group)
 
 
 def _sweep(
