@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import print_json, print_note, print_table
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, Scores
@@ -60,7 +61,7 @@ def run(
         parsed, jobs = _open(parsed, options, state)
         attached, text, files = attach_files(parsed, text, folder)
         parsed = parsed.model_copy(update={"files": attached.files})
-        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
+        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
             if parsed.report:
@@ -98,7 +99,7 @@ def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, d
         return job, from_client_files(client_file, state)
     if data is None:
         given = next((f"{name} needs --data: " for name, value in dealing.items() if value is not None), "")
-        raise ConfigError(f"{given}give --data FILE with --partition, or a --client-file for each client")
+        raise ConfigError(f"{given}give either --data with --partition, or a --client-file for each client")
     if partition is None:
         raise ConfigError(
             f"--data {data}: say with --partition how its rows are dealt out, e.g. --partition iid --clients 4"
@@ -153,8 +154,7 @@ def _sweep(
 class _Progress:
     """One line per round on stderr."""
 
-    def __init__(self, job: JobFile, *, quiet: bool) -> None:
-        self._task = job.data.task if job.data else None
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
 
     def __call__(self, event: JobEvent) -> None:
@@ -165,14 +165,7 @@ class _Progress:
         elif event.kind is EventKind.CLIENT_FAILED:
             print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
         elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
-            facts = [
-                f"{model} {metric} {scores[metric]:.4f}"
-                for model, scores in event.metrics.pooled.items()
-                if self._task is not None
-                for metric in shown_metrics(self._task, scores)[:1]
-            ]
-            facts += [f"{name} {value:.6g}" for name, value in event.metrics.training.items()]
-            print_note(f"round {event.round_num}: {', '.join(facts) or 'closed'}")
+            print_note(f"round {event.round_num}: {metrics_text(event.metrics) or 'closed'}")
 
 
 def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], pooled: Mapping[str, Scores]) -> None:

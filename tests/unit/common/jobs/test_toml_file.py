@@ -21,12 +21,12 @@ features = ["x"]
 @pytest.mark.parametrize(
     ("method", "cohort", "words"),
     [
-        ("ruonds = 3", "", ["job.toml: method.newton.ruonds: unknown key", "did you mean 'rounds'"]),
-        ("evaluate_every = 3", "", ["method.newton.evaluate_every", "belongs in the top of the file"]),
+        ("ruonds = 3", "", ["job.toml: method.ruonds: unknown key", "did you mean 'rounds'"]),
+        ("evaluate_every = 3", "", ["method.evaluate_every", "belongs in the top of the file"]),
         ("", "rounds = 3", ["cohort.rounds", "belongs in [method]"]),
         ("zzqqxx = 3", "", ["zzqqxx: unknown key; remove it"]),
-        ('rounds = "many"', "", ["method.newton.rounds", "integer", "'many'"]),
-        ("ridge = -1", "", ["method.newton.ridge", "greater than 0", "-1"]),
+        ('rounds = "many"', "", ["method.rounds", "integer", "'many'"]),
+        ("ridge = -1", "", ["method.ridge", "greater than 0", "-1"]),
         ("", "min_clients = 3\nclients = ['a']", ["cohort", "min_clients 3 exceeds the 1 clients named"]),
     ],
 )
