@@ -34,8 +34,10 @@ def read_toml(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path") from None
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"{path}: cannot be read: {err}") from err
+    except OSError as err:
+        raise ConfigError(f"{path}: cannot be read ({err.strerror or err}); check the path and its rights") from err
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text ({err}); save it as UTF-8") from err
 
 
 def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False) -> M:

@@ -1,9 +1,11 @@
 """`kernfed.jobs.toml_file`: errors that name file, key and remedy."""
 
+from pathlib import Path
+
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.job_file import load_job, parse_job
 
 JOB = """name = "a"
 [method]
@@ -60,3 +62,13 @@ def test_text_that_is_no_toml_names_file_and_place() -> None:
     """A syntax error gives file, line and column."""
     with pytest.raises(ConfigError, match=r"job.toml: not valid TOML: .*line 1"):
         parse_job("name = nonsense\nseed = 1\n", "job.toml")
+
+
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    """A folder, and bytes that are no text: the path, the reason in words, and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        load_job(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot be read (Is a directory); check the path and its rights"
+    (tmp_path / "job.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(ConfigError, match=r"job.toml: not UTF-8 text .*; save it as UTF-8"):
+        load_job(tmp_path / "job.toml")
