@@ -66,6 +66,9 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 redteam: setup ## every known attack against real processes, a line each with its outcome; CI runs them among the tests
 	$(PY) tests/soak/redteam.py $(ARGS)
 
+lies: setup ## every lie in every number that a client sends, in every method, a line each; ARGS="newton" for some
+	PYTHONPATH=tests $(PY) tests/soak/lies.py $(ARGS)
+
 advisories: setup ## known vulnerabilities of the pinned packages; says how many could be asked for
 	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
 	@.tools/audit/bin/python -m pip install -q 'pip-audit>=2.7'

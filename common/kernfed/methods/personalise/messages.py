@@ -60,6 +60,8 @@ def _impossible_products(gram: Floats, moment: Array, square: float) -> Iterator
 class ColumnMoments(Reply):
     """Moments of the columns, x before y, over a client's training rows, as the client has them scaled."""
 
+    diagnostics = ("mean_rest",)
+
     num_rows: Rows
     mean: Annotated[Array, Shape("Z"), Exact()]
     sum_squares: Annotated[Array, Shape("Z"), Exact()]
@@ -137,6 +139,8 @@ class EmbedRequest(Request[ClientEmbedding]):
 class Statistics(Reply):
     """A client's normal equations."""
 
+    directions = ("moment",)
+
     num_rows: Rows
     gram: Annotated[Array, Shape("T")]
     """Upper triangle of X'X/n, row by row."""
@@ -169,6 +173,8 @@ class StatisticsRequest(Request[Statistics]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor(Reply):
     """A client's normal equations, the matrix as a factor of no more rows than the client has."""
+
+    directions = ("moment",)
 
     num_rows: Rows
     factor: Annotated[Array, Shape("F", "Q")]

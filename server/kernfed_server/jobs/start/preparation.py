@@ -168,6 +168,7 @@ async def prepare(
             "they are taken as the others; leave such columns out, or an administrator can allow them with "
             "policy.sparse_columns"
         )
+    _note_large_batches(job, described, run)
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -269,6 +270,17 @@ def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str
     if data.classes is not None and data.unseen_classes == "refuse" and not run.round_num:
         refuse_unseen(data_schema(job), unseen)
     run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
+
+
+def _note_large_batches(job: JobFile, described: Mapping[str, DataDescription], run: Run) -> None:
+    asked = job.method.step_rows
+    if larger := {client: d.block_rows for client, d in described.items() if 0 < asked < d.block_rows}:
+        where = [f"{client} ({num:,} rows)" for client, num in larger.items()]
+        run.note(
+            f"batches of method.batch_size = {asked} would hold a few rows that stand out in a column, or of a class, "
+            f"at {listed(where, more=_MORE)}; they are as large as it takes there for policy.min_rows of them. Leave "
+            "out columns in which few rows differ, or set method.batch_size to so many"
+        )
 
 
 def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:

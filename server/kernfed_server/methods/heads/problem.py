@@ -19,11 +19,19 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.heads.excess import excess
 from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.losses import FACTS, start_scores
-from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
-from kernfed_server.jobs.arrival import Arrival
+from kernfed.methods.heads.messages import (
+    EvaluateHeadRequest,
+    HeadGradientRequest,
+    HeadLoss,
+    HeadOpened,
+    OpenHeadRequest,
+)
+from kernfed_server.jobs.arrival import AT_REST, Arrival
 from kernfed_server.jobs.evaluation import measured, measured_once
+from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
@@ -165,8 +173,10 @@ class HeadProblem:
         self.finding = replace(self.finding, arrived=arrival.arrived, distance=arrival.distance)
         self.run.publish(self.finding)
 
-    def moved(self, round_num: int, rounds: int, before: Array, after: Array, *, whole: bool) -> None:
+    async def moved(self, round_num: int, rounds: int, before: Array, after: Array, *, whole: bool) -> None:
         """Note a round's movement, of a method that knows no gradient at its end, and after the last one how it ended.
+
+        It ended by the pooled gradient at its last weights; where not all clients tell theirs, by movements.
 
         Args:
             round_num: The round.
@@ -177,7 +187,27 @@ class HeadProblem:
         """
         self.run.moved(before, after)
         if round_num == rounds:
-            self.ends(self.run.settled(rounds, whole=whole))
+            self.ends(await self._judged(after, self.run.settled(rounds, whole=whole)))
+
+    async def _judged(self, weights: Array, settled: Arrival) -> Arrival:
+        request = HeadGradientRequest(ridge=self.ridge, leave_out=False, weights=weights)
+        replies = await asked_of_all(self.cohort, self.run, request, "nobody can say how far the least pooled loss is")
+        if not replies:
+            return settled
+        mean = await asyncio.to_thread(self.weighted, replies)
+        told = f"the norm of the pooled gradient is {np.linalg.norm(mean.gradient):.2g}"
+        bias = self.setup.agreed.target_mean if self.free_bias else None
+        most = math.inf
+        if self.ridge > 0 and mean.loss > 0:
+            most = excess(mean.gradient, self.ridge, self.loss, bias) / mean.loss
+        if most >= 1.0:  # no loss is below 0: nothing new
+            told += ", which tells no distance with so small a ridge"
+            return replace(settled, words=f"{settled.words}; {told}", arrived=settled.arrived and None)
+        told += f", so the pooled loss is at most {100 * most:.2g} % above its least"
+        measure = "part of the pooled loss that is above its least, at most"
+        if most <= AT_REST:
+            return Arrival(told, True, most, measure)
+        return Arrival(f"{settled.words}; {told}", settled.arrived and None, most, measure)
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""

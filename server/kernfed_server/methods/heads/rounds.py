@@ -19,7 +19,6 @@ from kernfed_server.jobs.updating import updated
 from kernfed_server.methods.heads.problem import HeadProblem, open_head
 
 LEARNING_RATE = 0.01
-BATCH_SIZE = 64
 Averaged = FedAvgSettings | FedProxSettings | FedSophiaSettings
 
 
@@ -31,7 +30,6 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     Source: McMahan et al. (2017), Algorithm 1.
     """
     rate = LEARNING_RATE if settings.learning_rate == "auto" else settings.learning_rate
-    batch_size = BATCH_SIZE if settings.batch_size is None else settings.batch_size
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
@@ -40,7 +38,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
             learning_rate=rate,
             momentum=settings.momentum,
             num_epochs=settings.local_epochs,
-            batch_size=batch_size,
+            batch_size=settings.step_rows,
             seed=seed,
             weights=weights,
         )
@@ -139,7 +137,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
             duals[place[client]] += settings.penalty * (reply.direction - mean)
         before, weights = weights, weights - settings.step_size * mean
         whole = settings.client_fraction == 1
-        problem.moved(round_num, settings.rounds, before, weights, whole=whole)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=whole)
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
     return problem.whole(weights)
@@ -156,7 +154,7 @@ async def _averaged(
         replies = await problem.ask(request(weights, seed), asked)
         before = weights
         weights = await updated(cohort, run, replies, problem.rows, settings.rule, before)
-        problem.moved(round_num, settings.rounds, before, weights, whole=False)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
 

@@ -41,6 +41,7 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
         step="data.mean_embedding",
         operator="ann",
         submission=None,
+        revocations=None,
         kinds=(Kind.MEAN_EMBEDDING,),
         request=MeanEmbeddingRequest(num_features=2, num_outputs=1),
         request_sha256=bytes(32),
