@@ -7,7 +7,6 @@ round is computed from the state before it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -39,12 +38,11 @@ from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
 from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper, has_state, take_over
-from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
+from kernfed_client.methods.online.taking import Limits, Taken, taker_of
 from kernfed_client.streams.sources import stream_of
 from kernfed_client.streams.streams import TableStream
 
@@ -71,9 +69,7 @@ class OnlineClient:
         self.norm = request.norm
         low, span = request.target_low, request.target_span
         limits = Limits.of(low, span, request.outlier_spans)
-        self.taker = RowTaker(
-            self.stream, self.scaled, self.least_rows, limits, functools.partial(row_outside, job.schema)
-        )
+        self.taker = taker_of(job, self.stream, self.scaled, limits)
         self.guard = Guard()
         binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)

@@ -166,6 +166,9 @@ class StreamTold(Message):
     after."""
     waits_for_disk: bool = False
     """Whether there are rows at hand that the client cannot write down, now."""
+    rare: Count = 0
+    """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets
+    a number stand for."""
 
 
 Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]
