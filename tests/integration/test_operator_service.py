@@ -287,7 +287,7 @@ async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:
     async with serving(tmp_path, "a") as service:
         code, _, err = await service.command("job", "submit", str(wrong))
         assert code == 3
-        assert f"{wrong}: method.newton.rouns: unknown key" in err
+        assert f"{wrong}: method.rouns: unknown key" in err
         code, _, err = await service.command("job", "submit", str(failing), "--watch")
         assert code == 5
         assert "QUORUM_NOT_MET" in err

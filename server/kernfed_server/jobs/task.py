@@ -166,7 +166,7 @@ class Outcome:
 
 
 async def submission_of(active: ActiveJob, store: Store) -> task_pb2.Submission | None:
-    """What the operator signed; waits for a store that cannot be read. None too of a job that is cancelled meanwhile."""
+    """What the operator signed; waits for a store that cannot be read. None too where the job is cancelled then."""
     limit_s = active.file.cohort.wait_s
     read = functools.partial(store.submission, active.info.job_id)
     try:

@@ -67,9 +67,10 @@ def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
 
 
 def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
-    """H_j W - c_j."""
-    w = _tensor(job, request.weights, request.step)
-    return Gradient(num_rows=job.num_rows, gradient=to_array(_problem(job, request).gradient(w)))
+    """H_j W - c_j, and tr W'H_j W."""
+    w, problem = _tensor(job, request.weights, request.step), _problem(job, request)
+    energy = float((w * problem.hessian_product(w)).sum()) if request.energy else 0.0
+    return Gradient(num_rows=job.num_rows, gradient=to_array(problem.gradient(w)), energy=max(energy, 0.0))
 
 
 def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
