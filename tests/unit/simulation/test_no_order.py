@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kernfed.errors import KernfedError, StepFailedError
+from kernfed.errors import KernfedError, StepFailedError, error_from_reason
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
@@ -36,10 +36,6 @@ VARIANTS = [
 ]
 WANDERS = "cat"
 Answers = list[tuple[Request[Any], Reply]]
-
-
-class SaidError(KernfedError):
-    """Whatever reason a client gives."""
 
 
 def run(folder: Path, variant: str, answer: Callable[[Any, LocalJob, Request[Any]], Reply]) -> None:
@@ -86,9 +82,8 @@ def test_answers_of_other_rounds(tmp_path: Path, honest: dict[str, Answers], var
             return reply
         if way < 0.85:
             return draw.choice([said for _, said in honest[variant] if type(said) is type(reply)])
-        failure = SaidError("\x1b[2J")
-        failure.reason = draw.choice(["JOB_STATE_MISSING", "INVALID_DATA", "UNPROVEN_JOB", "no such reason", ""])
-        raise failure
+        reason = draw.choice(["JOB_STATE_MISSING", "INVALID_DATA", "UNPROVEN_JOB", "no such reason", ""])
+        raise error_from_reason(reason, "\x1b[2J")
 
     with contextlib.suppress(KernfedError):
         run(tmp_path, variant, answer)
