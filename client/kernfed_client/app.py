@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -28,7 +28,7 @@ from kernfed.wire.payload import Payload
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
-from kernfed_client.daemon.metrics import ClientMetrics
+from kernfed_client.daemon.kept_setup import LOOK_S
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.revoked import REVOKED_FILE
@@ -36,13 +36,13 @@ from kernfed_client.daemon.session import ClientSession, Offer
 from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
-from kernfed_client.streams.feeds import open_feeds
+from kernfed_client.streams.feeds import live_folders, open_feeds
 from kernfed_client.streams.notices import NOTICES
-from kernfed_client.streams.streams import live_folders
+
+if TYPE_CHECKING:
+    from kernfed_client.daemon.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
-
-_DAY_S = 24 * 3600.0
 
 
 class ClientDaemon:
@@ -104,7 +104,11 @@ class ClientDaemon:
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
         job = self._submissions.proven(task)
-        self._policy.check_signed(None if job is None else job.signed, "" if job is None else job.unread)
+        stale = self._submissions.revoked.stale()
+        if job is None:
+            self._policy.check_signed(None)
+        else:
+            self._policy.check_signed(job.signed, job.unread, stale)
         if job is not None and job.file is not None:
             self._policy.check_job(job.file, job.signed.operator, self.name)
             if other := contradiction(job.file, request, task.round, former=bool(job.signed.job_id)):
@@ -118,6 +122,7 @@ class ClientDaemon:
             step=task.step,
             operator=task.submitted_by,
             submission=self._submission(task),
+            revocations=self._submissions.revoked.judged_by,
             kinds=request.kinds,
             request=request,
             request_sha256=task.request_sha256,
@@ -172,25 +177,31 @@ class ClientDaemon:
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
 
-        async def forget_daily() -> None:
-            while True:  # not at the start: a job that still runs has asked by the next day
-                await asyncio.sleep(_DAY_S)
+        async def forget_old() -> None:
+            while True:  # not at the start: a job that still runs asks soon
+                await asyncio.sleep(LOOK_S)
                 await self._worker.run(self._runner.forget_old)
 
         session = self.session
         folders = live_folders(self._file)
+        refuses = self._policy.needs_fresh_list
+
+        def stale() -> str:
+            return self._submissions.revoked.stale() if session.connected else ""
+
         health = keep_health_written(
             self._file.state,
             lambda: session.connected,
             lambda: session.idle_cuts.text,
             lambda: NOTICES.text(folders),
-            lambda: "; ".join(filter(None, (NOTICES.waiting(folders), self._runner.waits))),
+            lambda: "; ".join(filter(None, (NOTICES.waiting(folders), self._runner.waits, stale() if refuses else ""))),
+            lambda: "" if refuses else stale(),
         )
         renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (
-                *(self.session.run(), renewal, health, forget_daily()),
+                *(self.session.run(), renewal, health, forget_old()),
                 *(announce(), warm_up()),
             )
         ]
@@ -216,6 +227,7 @@ class ClientDaemon:
 def _metrics(file: ClientFile) -> ClientMetrics | None:
     if file.metrics_port is None:
         return None
+    from kernfed_client.daemon.metrics import ClientMetrics  # noqa: PLC0415  # where a port is set alone
 
     return ClientMetrics()
 

@@ -83,7 +83,7 @@ class Unused:
 class Section(BaseModel):
     """One table of a file: frozen, finite numbers only, unknown keys and keys without effect refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def value_in_effect(self, key: str) -> object:
         """A key's value as conditions see it; a table whose unset key stands for something else says so here."""
@@ -124,6 +124,12 @@ class MethodSection(Section):
     """The method's key; each method narrows it to that one text."""
     unused: ClassVar[tuple[Unused, ...]] = ()
     """Keys of other tables that do nothing with this method; of its own too, where that depends on the task."""
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of a gradient step, as the table says; 0: all of a client's, or the method takes no such steps."""
+        rows = 0 if "batch_size" in self.idle_keys() else getattr(self, "batch_size", 0)
+        return rows if isinstance(rows, int) else 0
 
     def unused_keys(self, task: str | None) -> Mapping[str, str]:
         """Keys of the job file that do nothing in a job with this table, each with the reason.

@@ -160,7 +160,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """For every call of a grpc.aio server: first admit the caller, then map what the handler raises.
+    """For every call of a grpc.aio server: admit the caller, also before each answer of many, and map what is raised.
 
     A KernfedError ends the call with its status and reason. Anything else ends it as INTERNAL with a fixed text, and
     its trace goes to our own log.
@@ -191,7 +191,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
         }
         build, behaviour = make[handler.request_streaming, handler.response_streaming]
-        wrapped = self._coroutine(_writing(behaviour) if _is_generator(behaviour) else behaviour, method)
+        wrapped = self._coroutine(self._writing(behaviour) if _is_generator(behaviour) else behaviour, method)
         return build(wrapped, handler.request_deserializer, handler.response_serializer)
 
     def _coroutine(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
@@ -205,16 +205,20 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
         return run
 
+    def _writing(self, behaviour: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Awaitable[None]]:
+        """A generator's answers written by a coroutine: grpc does not close the generator of a call that is cancelled.
 
-def _writing(behaviour: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Awaitable[None]]:
-    """A generator's answers written by a coroutine: grpc does not close the generator of a call that is cancelled."""
+        Who must stay out by now, as its certificate was revoked, gets no more of them.
+        """
 
-    async def run(request: Any, context: Context) -> None:
-        async with contextlib.aclosing(behaviour(request, context)) as responses:
-            async for response in responses:
-                await context.write(response)
+        async def run(request: Any, context: Context) -> None:
+            async with contextlib.aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    if self._admit:
+                        self._admit(context)
+                    await context.write(response)
 
-    return run
+        return run
 
 
 async def _fail(context: Context, err: Exception, method: str) -> NoReturn:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 
 import grpc
 import grpc.aio
@@ -16,7 +17,9 @@ import structlog
 
 from kernfed import files
 from kernfed.errors import ConfigError, UnavailableError
+from kernfed.federation.cohort import Cohort
 from kernfed.jobs.info import JobInfo
+from kernfed.jobs.job_file import JobFile
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.records import IssuedCertificate, Revocation, live
@@ -31,6 +34,7 @@ from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.manager import RunLimits, RunManager
+from kernfed_server.jobs.run import Model, Run
 from kernfed_server.keeping.ownership import Owner
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer
@@ -98,9 +102,8 @@ class Coordinator:
         self._leave_out(revocation.name, certificates)
 
     def _on_operators_revoked(self, serials: Mapping[str, datetime], number: int) -> None:
-        if serials:
-            signed = sign_list(self._pki.authority, serials, number, utc_now())
-            self.sessions.announce(federation_service_pb2.RevocationList(der=signed))
+        signed = sign_list(self._pki.authority, serials, number, utc_now())
+        self.sessions.announce(federation_service_pb2.RevocationList(der=signed))
 
     def _leave_out(self, client: str, certificates: Sequence[IssuedCertificate]) -> None:
         """A client that has no other certificate, as one that was renewed has, is out of every cohort."""
@@ -125,11 +128,19 @@ class Coordinator:
             store = await Store.open(database_url(file), file.data, Owner.of(self._pki))
             stack.push_async_callback(store.close)
             self._pki.registry.books_begun()
+            workflows: asyncio.Future[ModuleType] = asyncio.get_running_loop().create_future()
+
+            async def execute(job: JobFile, cohort: Cohort, run: Run) -> Model | None:
+                loaded = await asyncio.shield(workflows)
+                model: Model | None = await loaded.execute(job, cohort, run, read_file=runs.uploads.read)
+                return model
+
             runs = RunManager(
                 store,
                 self.sessions,
                 self._exchange,
                 file.data,
+                execute=execute,
                 known_clients=lambda: enrolled_clients(self._pki.registry.certificates()),
                 limits=RunLimits(jobs_per_client=file.jobs_per_client),
             )
@@ -159,6 +170,7 @@ class Coordinator:
                 enrolment_port=ports.enrolment,
                 data=str(file.data),
             )
+            workflows.set_result(await asyncio.to_thread(_workflows))
             stopped = asyncio.ensure_future(stop.wait())
             done, _ = await asyncio.wait([stopped, *background], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -261,6 +273,13 @@ def _serving_metrics(port: int, sessions: SessionRegistry) -> Iterator[None]:
             thread.join()
     finally:
         REGISTRY.unregister(connected)
+
+
+def _workflows() -> ModuleType:
+    """What runs jobs, with every method: takes as long to load as the start of all else, which does not wait for it."""
+    from kernfed_server.jobs import execute  # noqa: PLC0415  # loads every method
+
+    return execute
 
 
 async def serve(file: CoordinatorFile, port_file: Path | None = None) -> None:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
 
+from kernfed.errors import RevokedError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.job_file import data_schema, parse_job
-from kernfed.pki.authority import utc_now
+from kernfed.pki.authority import Authority, utc_now
 from kernfed.pki.identity import Identity, Role, channel_credentials
+from kernfed.pki.revocation_list import MAX_LIST_BYTES, VALIDITY, sign_list
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
+from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2, operator_service_pb2_grpc, task_pb2
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_client.daemon.audit_chain import verify
@@ -158,13 +163,58 @@ async def test_an_unsigned_job_goes_on_once_it_is_signed(tmp_path: Path) -> None
 
 
 @pytest.mark.redteam
+async def test_a_coordinator_that_withholds_who_was_revoked(tmp_path: Path) -> None:
+    """Lists that do not hold, of a day to come or of last week buy no answer; a fresh one does, until it names ann."""
+    ids, now = make_identities(tmp_path), utc_now()
+    ann, ca = Identity.load(ids.operator), ids.pki.authority
+    text = JOB.format(method="dkrr")
+    made = sign_job(text, ann, now)
+    told = task_pb2.JobSubmission(job_id=signed_job_id("demo", sha256_of(made)), job_toml=text, submission=made)
+    request = DescribeDataRequest(dataset="default", schema=data_schema(parse_job(text)))
+    no_answer = (
+        b"",
+        b"\x30\x80" * 10_000,
+        bytes(MAX_LIST_BYTES + 1),
+        sign_list(Authority.create("hearts", now), {}, 9, now),
+        sign_list(ca, {}, 9, now)[:-1],
+        sign_list(ca, {}, 9, now + timedelta(days=365)),
+        sign_list(ca, {}, 9, now - VALIDITY),
+    )
+    async with scripted_coordinator(ids) as coordinator:
+        daemon = client(ids, tmp_path / "a", coordinator.port, ('stale_revocations = "refuse"',))
+        await daemon.start()
+        try:
+            line = await coordinator.line()
+
+            async def after(der: bytes) -> str:
+                await line.send(pb.ConnectResponse(revoked_operators=pb.RevocationList(der=der)))
+                return await ask(line, request, told, told.job_id)
+
+            for der in no_answer:
+                assert re.match("UNPROVEN_JOB: .*list of revoked operators", await after(der))
+            assert await after(sign_list(ca, {}, 9, now)) == "reply"
+            revoked = await after(sign_list(ca, {ann.serial: now}, 10, now))
+            assert "by which operator ann signed the job was revoked on" in revoked
+            assert await after(sign_list(ca, {}, 11, utc_now())) == revoked
+        finally:
+            await daemon.stop()
+    log = tmp_path / "a" / "state" / "audit.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line.get("reason") for line in lines] == ["UNPROVEN_JOB"] * len(no_answer) + [None] + ["UNPROVEN_JOB"] * 2
+    assert lines[len(no_answer)]["revocations"] == now.replace(microsecond=0).isoformat()
+
+
+@pytest.mark.redteam
 async def test_a_job_of_a_revoked_operator_is_refused_at_the_clients(tmp_path: Path) -> None:
-    """It ends in the middle, and says why; another operator's jobs go on."""
+    """It ends in the middle, and says why; another operator's jobs go on. The revoked one sees no more of it."""
     async with Federation(tmp_path, ["a", "b"]) as fed:
         bob = Identity.load(fed.identities.make(Role.OPERATOR, "bob"))
         job = await fed.submit(f"report = false\n{fed.job('fedavg', rounds=5000)}")
         await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
+        watching = asyncio.ensure_future(fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=5000))
         await asyncio.to_thread(fed.identities.pki.revoke, "operator/ann", why="left")
+        with pytest.raises(RevokedError, match="ann was revoked"):
+            await watching
         async with OperatorClient(bob, f"localhost:{fed.ports.federation}", timeout_s=LIMIT_S) as operator:
             async with asyncio.timeout(LIMIT_S):
                 updates = [update async for update in operator.watch(job.job_id)]

@@ -293,6 +293,7 @@ def _state(folder: Path) -> dict[str, Target]:
             step="probe.echo",
             operator="ann",
             submission=None,
+            revocations=None,
             kinds=(),
             request=EchoRequest(values=np.ones(3)),
             request_sha256=bytes(32),

@@ -57,6 +57,7 @@ class AuditLog:
         step: str,
         operator: str,
         submission: str | None,
+        revocations: datetime | None,
         kinds: Iterable[Kind],
         request: Message,
         request_sha256: bytes,
@@ -74,6 +75,8 @@ class AuditLog:
             step: The step's wire name.
             operator: Whose job it is.
             submission: Digest of what the operator signed; None: it is not proven whose job it is.
+            revocations: When the list of revoked operators was signed that the operator was judged by; None: no list
+                that still counts was here.
             kinds: Kinds of information in it.
             request: What is answered; its scalars are noted, and digests of its arrays.
             request_sha256: Digest of the whole request, as the coordinator stated it with the task.
@@ -93,6 +96,7 @@ class AuditLog:
             "step": step,
             "operator": operator,
             "submission": submission,
+            "revocations": None if revocations is None else revocations.isoformat(timespec="seconds"),
             "kinds": list(kinds),
             "request": facts_of(request),
             "request_sha256": request_sha256.hex(),

@@ -35,6 +35,7 @@ async def keep_health_written(
     line: Callable[[], str] = _nothing,
     streams: Callable[[], str] = _nothing,
     waits: Callable[[], str] = _nothing,
+    revocations: Callable[[], str] = _nothing,
 ) -> None:
     """Write the file until cancelled; a disk that takes nothing is logged once, and tried again.
 
@@ -43,7 +44,8 @@ async def keep_health_written(
         connected: Whether there is a session now.
         line: What the daemon noticed about its line, for people; empty: nothing.
         streams: What was left out of its streams; empty: nothing.
-        waits: What cannot go on for a full disk, streams and steps; empty: nothing.
+        waits: What cannot go on, streams and steps for a full disk, and jobs that the policy refuses; empty: nothing.
+        revocations: Why it is not known who was revoked lately; empty: it is.
     """
     failed = False
     while True:
@@ -53,6 +55,7 @@ async def keep_health_written(
                 "line": line(),
                 "streams": streams(),
                 "waits": waits(),
+                "revocations": revocations(),
             }
             _write(state / HEALTH_FILE, said)
             failed = False
@@ -71,8 +74,8 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         now: Clock, in seconds since 1970.
 
     Raises:
-        UnavailableError: The daemon does not run, hangs, cannot write its state, has no session, or a stream or a
-            step of it waits for the disk.
+        UnavailableError: The daemon does not run, hangs, cannot write its state, has no session, a stream or a step
+            of it waits for the disk, or its policy refuses jobs since it is not known who was revoked lately.
     """
     path = state / HEALTH_FILE
     try:
@@ -95,7 +98,7 @@ def check_health(state: Path, *, now: Callable[[], float] = time.time) -> str:
         raise UnavailableError("the daemon runs and has no session with the coordinator; run `kernfed-client doctor`")
     if waits := said.get("waits"):
         raise UnavailableError(str(waits))
-    return "; ".join(["connected", *(str(said[key]) for key in ("line", "streams") if said.get(key))])
+    return "; ".join(["connected", *(str(said[key]) for key in ("line", "streams", "revocations") if said.get(key))])
 
 
 def noticed_line(state: Path) -> str:

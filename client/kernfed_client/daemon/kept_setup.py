@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import shutil
-import time
 from collections.abc import Container
 from pathlib import Path
 
@@ -26,13 +26,17 @@ log = structlog.get_logger(__name__)
 
 SETUP = "setup"
 """Folder of the setup in a job's folder."""
-FORGOTTEN_AFTER_S = 30 * 24 * 3600.0
+LOOK_S = 3600.0
+"""From one look for what was not used to the next. Looks are counted: no clock that is wrong makes a state old."""
+FORGOTTEN_AFTER_LOOKS = 30 * 24
 """What is kept of a job for which nobody asked for so long goes."""
 MOST_JOBS, MOST_BYTES = 256, 8 << 30
 """Jobs whose setups are kept, and the bytes of these; the longest unused go first."""
-STATES_FORGOTTEN_AFTER_S = 180 * 24 * 3600.0
+STATES_FORGOTTEN_AFTER_LOOKS = 180 * 24
 MOST_STATES, MOST_STATES_BYTES = 256, 2 << 30
 """As for setups, of what jobs on streams leave for later jobs, which may begin after long."""
+_UNUSED_FILE = "unused.json"
+"""In the state folder: to each job's folder, the sum of the times of its files, and the looks since it changed."""
 _SUFFIX = ".task"
 
 
@@ -115,23 +119,34 @@ def remove_setup(job: Path) -> None:
 
 
 def remove_old(jobs: Path, live: Container[Path]) -> None:
-    """Remove the setups and states of jobs that nobody asked for in `FORGOTTEN_AFTER_S`, `STATES_FORGOTTEN_AFTER_S`.
+    """Look once more for setups and states that nobody used, and remove those of the limits' age.
 
     Args:
         jobs: Folder of the jobs' folders.
         live: Of the jobs that were asked for since the daemon started.
     """
-    now = time.time()
+    before, unused = _read_unused(jobs.parent / _UNUSED_FILE), {}
     for job in jobs.glob("*"):
         with contextlib.suppress(OSError):  # somebody removed it meanwhile
-            if (
-                job not in live
-                and max(p.stat().st_mtime for p in (job, *job.glob(f"{SETUP}/*"))) < now - FORGOTTEN_AFTER_S
-            ):
+            changed = sum(
+                p.stat().st_mtime_ns for p in (job, *job.glob(f"{SETUP}/*"), *job.glob(f"{STREAM_STATES}/**/*"))
+            )
+            changed_before, looks = before.get(job.name, (changed, -1))
+            looks = looks + 1 if changed == changed_before and job not in live else 0
+            unused[job.name] = changed, looks
+            if looks >= FORGOTTEN_AFTER_LOOKS:
                 remove_setup(job)
-    for job, used, _ in _held(jobs, STREAM_STATES):
-        if job not in live and used < now - STATES_FORGOTTEN_AFTER_S:
-            _remove_states(job)
+            if looks >= STATES_FORGOTTEN_AFTER_LOOKS and (job / STREAM_STATES).is_dir():
+                _remove_states(job)
+    with contextlib.suppress(OSError):  # a full disk: what is here counts as younger than it is
+        files.replace(jobs.parent / _UNUSED_FILE, json.dumps(unused).encode(), durable=False)
+
+
+def _read_unused(path: Path) -> dict[str, tuple[int, int]]:
+    try:
+        return {str(job): (int(changed), int(looks)) for job, (changed, looks) in json.loads(path.read_bytes()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # none yet, or damaged: all counts as new
+        return {}
 
 
 def remove_many(jobs: Path, live: Container[Path]) -> None:

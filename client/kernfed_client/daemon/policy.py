@@ -21,12 +21,18 @@ class Policy:
         self._section = section
         self._allowed = frozenset(section.allow)
 
-    def check_signed(self, signed: Signed | None, unread: str = "") -> None:
+    @property
+    def needs_fresh_list(self) -> bool:
+        """Whether signed jobs are refused while it is not known who was revoked lately."""
+        return self._section.stale_revocations == "refuse"
+
+    def check_signed(self, signed: Signed | None, unread: str = "", stale: str = "") -> None:
         """Refuse a job that is not signed, where the site goes by operators or methods; or signed by another key.
 
         Args:
             signed: What is proven of it; None: nothing.
             unread: Why the signed job file cannot be read here; empty: it can.
+            stale: Why it is not known who was revoked lately; empty: it is.
 
         Raises:
             SubmissionError: Names the remedies.
@@ -39,6 +45,8 @@ class Policy:
                 "policy.operator_keys does not name; ask the operator whether it is theirs (`kernfed pki key`), by "
                 "another way than this federation"
             )
+        if signed is not None and stale and self.needs_fresh_list:
+            raise SubmissionError(f'{stale}, or let this client\'s administrator set policy.stale_revocations = "warn"')
         goes_by_names = section.operators is not None or section.methods is not None or bool(section.operator_keys)
         if section.unsigned == "allow" or (section.unsigned is None and not goes_by_names):
             return

@@ -54,7 +54,7 @@ class Submissions:
             revoked_file: Where revoked operators are kept; None: nowhere.
         """
         self._ca = parse_certificate(identity.ca_pem, identity.folder)
-        self.revoked = RevokedOperators(self._ca, revoked_file)
+        self.revoked = RevokedOperators(self._ca, revoked_file, now)
         self._federation = identity.federation
         self._now = now
         self._lock = threading.Lock()

@@ -17,10 +17,9 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.split import FIRST_RULES, RULES
 
 _NAME = "content"
-_RULES = "2"
-"""Told beside the digest; a job that was begun without takes columns as they are, whoever stands out in them."""
 
 
 def digest(data: LocalData) -> str:
@@ -36,12 +35,13 @@ def is_begun(folder: Path) -> bool:
     return (folder / _NAME).exists() or next(folder.glob("*.task"), None) is not None
 
 
-def is_former(folder: Path) -> bool:
-    """Whether the job was prepared here by a release that took rows that stand out in a column as they are."""
+def rules(folder: Path) -> int:
+    """By which of `kernfed_client.data.split.RULES` the job was prepared here; the newest for one that was not."""
     try:
-        return " " not in (folder / _NAME).read_text()
+        number = (folder / _NAME).read_text().partition(" ")[2]
     except FileNotFoundError:
-        return is_begun(folder)
+        return FIRST_RULES if is_begun(folder) else RULES
+    return min(int(number), RULES) if number.isdecimal() else FIRST_RULES
 
 
 def check(folder: Path, data: LocalData, dataset: str, *, may_differ: bool = False) -> None:
@@ -56,7 +56,8 @@ def check(folder: Path, data: LocalData, dataset: str, *, may_differ: bool = Fal
     Raises:
         DataError: The job was prepared on other content.
     """
-    own = digest(data) if is_former(folder) else f"{digest(data)} {_RULES}"
+    number = rules(folder)
+    own = digest(data) if number == FIRST_RULES else f"{digest(data)} {number}"
     if not may_differ or not (folder / _NAME).exists():
         _keep_or_compare(folder / _NAME, own, f"data set {dataset}: its")
 

@@ -13,7 +13,7 @@ from kernfed_client.data import content
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.site_notes import site_notes
-from kernfed_client.data.split import refuse_draws, refuse_few_groups
+from kernfed_client.data.split import FIRST_RULES, refuse_draws, refuse_few_groups
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ def load_rows(
         data = load(dataset, schema, client)
         refuse_few_groups(file, dataset, data.train)
         return data
-    data = load_local_data(_by_rules(file, setup), dataset, schema, client, former=content.is_former(setup))
+    data = load_local_data(_by_rules(file, setup), dataset, schema, client, rules=content.rules(setup))
     refuse_few_groups(file, dataset, data.train)
     if durable:
         section = file.datasets.get(dataset)
@@ -74,7 +74,7 @@ def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
 
 def _by_rules(file: ClientFile, setup: Path) -> ClientFile:
     """The client file by the rules of the release under which the job was begun here."""
-    if not content.is_former(setup):
+    if content.rules(setup) != FIRST_RULES:
         return file
     policy = file.policy.model_copy(update={"sparse_columns": "allow"})
     return file.model_copy(update={"policy": policy})

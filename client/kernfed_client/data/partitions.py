@@ -19,6 +19,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
+from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.partition_data import (
     NO_GROUPS,
     Groups,
@@ -29,7 +30,18 @@ from kernfed_client.data.partition_data import (
     partition_source,
 )
 from kernfed_client.data.ranges import added
-from kernfed_client.data.split import Blocks, belonging, blocks_of, drawn_rows, held_out_by_record, ordered, units_of
+from kernfed_client.data.split import (
+    FIRST_RULES,
+    JOINED_RULES,
+    RULES,
+    Blocks,
+    belonging,
+    blocks_of,
+    drawn_rows,
+    held_out_by_record,
+    ordered,
+    units_of,
+)
 
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
@@ -78,12 +90,21 @@ class LocalData:
     """Whether rows were left out since there are few of their class."""
     sparse_columns: tuple[str, ...] = ()
     """Columns in which fewer rows stood out than the policy lets a number stand for, and none does now."""
-    former: bool = False
-    """Whether a release before began the job, so that its blocks stay those of then."""
+    rules: int = RULES
+    """By which of `kernfed_client.data.split.RULES` the rows were taken."""
+    small_block: Integers | None = None
+    """Blocks before they were joined, (n,): for draws of which nothing is told but a choice."""
+    joined_columns: tuple[str, ...] = ()
+    """Columns, or the target, for which blocks were joined: else few rows of one would stand out in them."""
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the largest block, where blocks were joined; else 0."""
+        return int(np.bincount(self.block).max()) if self.block is not None and self.joined_columns else 0
 
 
 def load_local_data(
-    file: ClientFile, dataset: str, schema: DataSchema, client: str, *, former: bool = False
+    file: ClientFile, dataset: str, schema: DataSchema, client: str, *, rules: int = RULES
 ) -> LocalData:
     """Read a data set of the client file and hold out test rows where it has no test partition.
 
@@ -93,7 +114,7 @@ def load_local_data(
         schema: What the job expects.
         client: This client's name; where the job draws its held-out rows, they come from the schema's seed and this
             name.
-        former: Whether the job was begun by a release that cut all jobs' blocks from one order.
+        rules: Those by which the job was begun.
 
     Raises:
         DataError: The data set is not offered, cannot be read or does not fit; one line per fault.
@@ -111,12 +132,12 @@ def load_local_data(
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy, former=former)
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules)
         return replace(data, backbone=reader.fingerprint)
     least, groups = file.policy.min_rows, groups_of(section)
     train = read_partition(section.train, schema, dataset, "train", least, groups)
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test", least, groups)
-    return prepare(train, test, schema, client, f"data set {dataset}", file.policy, former=former)
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules)
 
 
 def prepare(
@@ -127,7 +148,7 @@ def prepare(
     where: str = "data",
     policy: PolicySection | None = None,
     *,
-    former: bool = False,
+    rules: int = RULES,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -142,7 +163,7 @@ def prepare(
             rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
             training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
             where it says so. Unset: 1.
-        former: As of `load_local_data`.
+        rules: As of `load_local_data`.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -164,7 +185,7 @@ def prepare(
     if schema.by_record:
         train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
     everything = train
-    train, test, few, block, rare = _parts(train, test, schema, client, policy, former)
+    train, test, few, block, rare = _parts(train, test, schema, client, policy, rules)
     if rare and not train.num_rows:
         raise DataError(
             f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
@@ -187,6 +208,9 @@ def prepare(
             "what other columns say of them, so they are taken as the others; "
             'policy.sparse_columns = "allow" takes them as they are'
         )
+    small, joined_for = block, tuple[str, ...]()
+    if block is not None and rules >= JOINED_RULES:
+        block, joined_for = _joined(train, block, schema, policy)
     if rare:
         where_rare = in_file(everything.row_numbers[np.isin(everything.labels or [], sorted(rare))])
         notes.append(
@@ -205,8 +229,30 @@ def prepare(
             f"class {c!r} has test rows but no training row" for c in classes if c not in counts and len(counts) > 1
         )
     return LocalData(
-        train, test, dropped, classes, tuple(notes), "", num_outside, outside, few, block, bool(rare), sparse, former
+        train=train,
+        test=test,
+        num_dropped_rows=dropped,
+        classes=classes,
+        notes=tuple(notes),
+        num_outside_rows=num_outside,
+        outside_rows=outside,
+        few_test_rows=few,
+        block=block,
+        rare_classes_left_out=bool(rare),
+        sparse_columns=sparse,
+        rules=rules,
+        small_block=small,
+        joined_columns=joined_for,
     )
+
+
+def _joined(
+    rows: PartitionData, block: Integers, schema: DataSchema, policy: PolicySection
+) -> tuple[Integers, tuple[str, ...]]:
+    """Blocks of which none has a few rows that stand out, (n,), and the columns for which some were joined."""
+    judge = FewStandOut(rows, policy)
+    found = joined_blocks(block, judge.allows)
+    return found, tuple(name for name, few in zip((*schema.features, schema.target), judge.blamed, strict=True) if few)
 
 
 def in_file(row_numbers: Integers) -> str:
@@ -221,13 +267,13 @@ def _parts(
     schema: DataSchema,
     client: str,
     policy: PolicySection,
-    former: bool,
+    rules: int,
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
     """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
     least, rare = Least(policy.min_rows, 1 if train.group is None else policy.least_groups), set[str]()
     everything, own_test = train, test
     while True:
-        train, test, few, block = _split(everything, own_test, schema, client, least, former)
+        train, test, few, block = _split(everything, own_test, schema, client, least, rules)
         found = _rare_classes(train, least)
         if not found or policy.rare_classes == "allow" or not least.holds(train):
             return train, test, few, block, rare
@@ -237,7 +283,7 @@ def _parts(
 
 
 def _split(
-    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least, former: bool
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least, rules: int
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
     by_content = schema.by_content and rows.records is None
     blocks = blocks_of(rows, schema.features, least.rows, anew=False) if by_content else None
@@ -250,8 +296,8 @@ def _split(
         test = test.take(np.zeros(0, dtype=np.intp)) if few else test
     if least == Least(1, 1):
         return train, test, few, None
-    if blocks is None or not former:
-        blocks = blocks_of(train, schema.features, least.rows, least.groups, anew=not former)
+    if blocks is None or rules > FIRST_RULES:
+        blocks = blocks_of(train, schema.features, least.rows, least.groups, anew=rules > FIRST_RULES)
     return train, test, few, blocks.of_rows
 
 

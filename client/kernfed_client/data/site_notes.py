@@ -21,7 +21,19 @@ def site_notes(data: LocalData, schema: DataSchema) -> list[str]:
     """Points about rows that are allowed but worth a look, for people at the site alone."""
     num = data.num_dropped_rows
     gaps = [f"{num} rows have gaps and are left out" if num > 1 else "one row has gaps and is left out"]
-    return [*data.notes, *(gaps if num else []), *_outside_notes(data, schema), *_far_notes(data, schema)]
+    own = [*data.notes, *(gaps if num else []), *_joined_notes(data)]
+    return [*own, *_outside_notes(data, schema), *_far_notes(data, schema)]
+
+
+def _joined_notes(data: LocalData) -> list[str]:
+    """Which columns make batches large."""
+    if not data.joined_columns:
+        return []
+    names = listed([repr(name) for name in data.joined_columns], more=" and {left} more")
+    return [
+        f"batches and folds are of up to {data.block_rows:,} rows or more, if the job has any: of smaller ones, fewer "
+        f"rows than policy.min_rows would stand out in column {names}"
+    ]
 
 
 def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.arrays import Array
+from kernfed.arrays import Array, Integers
 from kernfed.maths.folds import FOLDS, deal, num_splits
 from kernfed.maths.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.rows import FeatureRows, product
+from kernfed_client.data.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 
 
@@ -78,7 +79,7 @@ def chosen_ridge(job: LocalJob, ridge: float) -> float:
             return ridge
         parted = []
         for i in range(num_splits(job.num_rows, ENOUGH_APART)):
-            apart = _folds(job) == i
+            apart = _choice_folds(job) == i
             if bool(apart.any()) and not bool(apart.all()):
                 rows = ((~apart).nonzero()[:, 0], apart.nonzero()[:, 0])
                 parted.append((_problem(job, ridge, rows[0]), rows[1]))
@@ -107,13 +108,18 @@ def _problem(job: LocalJob, ridge: float, rows: Tensor | None = None) -> LocalRi
 
 
 def _folds(job: LocalJob) -> Tensor:
-    """The fold of each training row, from 0 on, shape (n,); copies together."""
+    """The fold of each training row, from 0 on, shape (n,); copies, and rows of a block, together."""
+    return job.memo("ridge folds", lambda: _dealt(job, feature_block(job)))
 
-    def make() -> Tensor:
-        order = rng.stream(job.schema.seed, "ridge", job.client).permutation(job.num_rows)
-        return torch.from_numpy(deal(order, job.unit, FOLDS)).to(job.device)
 
-    return job.memo("ridge folds", make)
+def _choice_folds(job: LocalJob) -> Tensor:
+    """The same by smaller blocks, for a choice that is made here."""
+    return job.memo("ridge choice folds", lambda: _dealt(job, job.data.small_block))
+
+
+def _dealt(job: LocalJob, unit: Integers | None) -> Tensor:
+    order = rng.stream(job.schema.seed, "ridge", job.client).permutation(job.num_rows)
+    return torch.from_numpy(deal(order, job.unit if unit is None else unit, FOLDS)).to(job.device)
 
 
 def _others(job: LocalJob, fold: int) -> Tensor:

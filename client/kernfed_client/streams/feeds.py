@@ -26,7 +26,6 @@ from kernfed.jobs.client_file import ClientFile
 from kernfed.journal import append
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed_client.streams.notices import NOTICES
-from kernfed_client.streams.streams import spool_folder
 
 log = structlog.get_logger(__name__)
 
@@ -114,6 +113,21 @@ class Spool:
         with self._lock:
             self._file.close()
             self._held.release()
+
+
+def spool_folder(state: Path, dataset: str) -> Path:
+    """Folder to which rows that come by socket or standard input are written before they are used."""
+    return state / "streams" / dataset
+
+
+def live_folders(file: ClientFile) -> tuple[tuple[str, Path], ...]:
+    """Data sets whose streams go on, each with the folder that is read."""
+    streams = ((name, d.stream) for name, d in sorted(file.datasets.items()) if d.stream is not None)
+    return tuple(
+        (name, stream.path if stream.source == "follow" else spool_folder(file.state, name))
+        for name, stream in streams
+        if stream.source != "file"
+    )
 
 
 @asynccontextmanager

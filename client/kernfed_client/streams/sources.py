@@ -8,8 +8,9 @@ from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, StreamFile
 from kernfed_client.data.partitions import read_partition
+from kernfed_client.streams.feeds import spool_folder
 from kernfed_client.streams.folder import FolderStream
-from kernfed_client.streams.streams import Stream, TableStream, spool_folder
+from kernfed_client.streams.streams import Stream, TableStream
 
 
 def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple[str, ...]) -> Stream | None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.streams.faults import FileChange, RowFault
 
@@ -107,18 +105,3 @@ class TableStream:
     def leave_out(self, fault: RowFault, where: str) -> None:
         """See `Stream.leave_out`; a table has no row that waits for its target."""
         raise AssertionError(f"{where}: {fault}, in a table")
-
-
-def spool_folder(state: Path, dataset: str) -> Path:
-    """Folder to which rows that come by socket or standard input are written before they are used."""
-    return state / "streams" / dataset
-
-
-def live_folders(file: ClientFile) -> tuple[tuple[str, Path], ...]:
-    """Data sets whose streams go on, each with the folder that is read."""
-    streams = ((name, d.stream) for name, d in sorted(file.datasets.items()) if d.stream is not None)
-    return tuple(
-        (name, stream.path if stream.source == "follow" else spool_folder(file.state, name))
-        for name, stream in streams
-        if stream.source != "file"
-    )

@@ -300,6 +300,11 @@ class PolicySection(Section):
         description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
         "what they run; unset: refuse where `operators`, `operator_keys` or `methods` is set, else allow.",
     )
+    stale_revocations: Literal["warn", "refuse"] = Field(
+        "warn",
+        description="Signed jobs while this client holds no list of revoked operators that still counts, which is for "
+        "a week after it was signed: run them, with a warning in log, health and audit; or refuse them.",
+    )
 
     @property
     def least_groups(self) -> int:

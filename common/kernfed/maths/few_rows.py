@@ -32,13 +32,26 @@ _LEAST_SHARE = 8
 
 def levelled(x: Floats, least: int) -> Floats:
     """Make columns constant in which fewer than `least` rows differ from what at least half are, (n, P), in place."""
+    for values, few in _levels(x, least):
+        x[:, few] = values[few]
+    return x
+
+
+def columns_of_few(x: Floats, least: int) -> Array:
+    """Columns in which fewer than `least` rows differ from what at least half are, bool (P,), of x (n, P)."""
+    found = np.zeros(x.shape[1], dtype=np.bool_)
+    for _, few in _levels(x, least):
+        found |= few
+    return found
+
+
+def _levels(x: Floats, least: int) -> Iterator[tuple[Floats, Array]]:
+    """Values that at least half of the rows may have, (P,), and in which columns few others differ from these, (P,)."""
     num = len(x)
     head = np.sort(x[: 2 * least - 1], axis=0)  # where so few differ, most of the first ones do not
-    for values in {(len(head) - 1) // 2, len(head) // 2} if num else ():
-        differ = (x != head[values]).sum(axis=0)
-        few = (differ > 0) & (differ < least) & (2 * differ <= num)
-        x[:, few] = head[values][few]
-    return x
+    for place in {(len(head) - 1) // 2, len(head) // 2} if num else ():
+        differ = (x != head[place]).sum(axis=0)
+        yield head[place], (differ > 0) & (differ < least) & (2 * differ <= num)
 
 
 def without_few(x: Floats, least: int) -> tuple[Floats, tuple[int, ...]]:
@@ -170,15 +183,31 @@ def few_products(x: Floats, least: int) -> FewProducts:
         least: Fewest rows.
     """
     num = x.shape[1]
-    values = np.array([_two_commonest(column) for column in x.T]).reshape(num, 2)
     few, a, b = np.zeros((num, num), dtype=np.bool_), np.zeros((num, num)), np.zeros((num, num))
-    other = [(x != values[:, i]).astype(np.float64) for i in range(2)]  # NaN, no value, differs from all
-    for i, k in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        rows = other[i].T @ other[k]
-        new = np.triu((rows > 0.5) & (rows < least - 0.5)) & ~few & np.isfinite(values[:, i, None] + values[None, :, k])
+    for new, values_a, values_b in ProductsApart(x).found(slice(None), least):
+        new &= ~few
         few |= new
-        a, b = np.where(new, values[:, i, None], a), np.where(new, values[None, :, k], b)
+        a, b = np.where(new, values_a, a), np.where(new, values_b, b)
     return FewProducts(few, a, b)
+
+
+class ProductsApart:
+    """Counts in how many of some rows of x, (n, d), products of two columns less their commonest values are not 0."""
+
+    def __init__(self, x: Floats) -> None:
+        """Find the values."""
+        self._values = np.array([_two_commonest(column) for column in x.T]).reshape(x.shape[1], 2)
+        # NaN, no value, differs from all
+        self._other = [(x != self._values[:, i]).astype(np.float64) for i in range(2)]
+
+    def found(self, rows: Integers | slice, least: int) -> Iterator[tuple[Array, Floats, Floats]]:
+        """Pairs j <= k that are not 0 in fewer than `least` of some rows, bool (d, d), and their a and b, (d, d)."""
+        values = self._values
+        for i, k in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            num = self._other[i][rows].T @ self._other[k][rows]
+            usable = np.isfinite(values[:, i, None] + values[None, :, k])
+            few = np.triu((num > 0.5) & (num < least - 0.5)) & usable
+            yield few, values[:, i, None], values[None, :, k]
 
 
 def _two_commonest(column: Floats) -> tuple[float, float]:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from kernfed.arrays import Array, Floats, Integers
 
@@ -45,13 +43,27 @@ def joined(copies: Integers, groups: Integers) -> Integers:
         copies: Number of each row's content, from 0 on, (n,).
         groups: Number of each row's group, (n,).
     """
-    num, total = len(copies), int(copies.max(initial=-1)) + 1
     _, group = np.unique(groups, return_inverse=True)
-    links = coo_array((np.ones(num), (copies, total + group)), shape=(total + num, total + num))
-    _, parts = connected_components(links, directed=False)
-    found: Integers = parts[copies].astype(np.int64)
-    alone: Integers = group.astype(np.int64)
-    return found if 2 * len(np.unique(found)) >= len(np.unique(group)) else alone
+    lowest = _lowest_reached(copies, group)
+    first, found = np.unique(lowest, return_inverse=True)
+    joint: Integers = (found if 2 * len(first) >= group.max(initial=-1) + 1 else group).astype(np.int64)
+    return joint
+
+
+def _lowest_reached(copies: Integers, group: Array) -> Array:
+    """The lowest number of a content that each row's chain of copies and groups holds, (n,)."""
+    total = int(copies.max(initial=-1)) + 1
+    reached = np.arange(total)
+    while True:
+        lowest = np.full(len(copies), total)
+        np.minimum.at(lowest, group, reached[copies])
+        further = reached.copy()
+        np.minimum.at(further, reached[copies], lowest[group])
+        while not np.array_equal(further, further[further]):
+            further = further[further]
+        if np.array_equal(further, reached):
+            return reached[copies]
+        reached = further
 
 
 def row_digests(content: Floats, labels: Sequence[str] | None = None) -> list[bytes]:

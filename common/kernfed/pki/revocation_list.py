@@ -1,7 +1,8 @@
 """Operators whose signatures count no more, as an X.509 revocation list (RFC 5280) under the CA's signature.
 
 Clients cannot read the CA's registry. The coordinator passes this list on, so that a client refuses what a revoked
-operator signed, also where it was submitted before.
+operator signed, also where it was submitted before. A list is good for a week, and a new one comes each hour: a
+coordinator that withholds newer ones shows within that week.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from kernfed.pki.records import OperatorCertificate
 MAX_LIST_BYTES = 1 << 20
 """Some 20,000 certificates."""
 
-_NEXT_UPDATE = timedelta(days=7)
-"""The format wants a time; a client takes a newer list whenever there is one."""
+VALIDITY = timedelta(days=7)
+"""From the signature until a list proves no more that nobody else was revoked; whom it names stays revoked."""
+RENEWED_EVERY = timedelta(hours=1)
+"""Another list is signed, though nobody was revoked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,13 @@ class RevocationList:
     Attributes:
         number: Grows with each revocation.
         issued_at: When it was signed.
+        valid_until: Until when it proves that nobody else was revoked; at most `VALIDITY` later.
         revoked: Serial, hexadecimal, to the time of the revocation.
     """
 
     number: int
     issued_at: datetime
+    valid_until: datetime
     revoked: Mapping[str, datetime]
 
 
@@ -75,7 +80,7 @@ def sign_list(authority: Authority, revoked: Mapping[str, datetime], number: int
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.certificate.subject)
         .last_update(now)
-        .next_update(now + _NEXT_UPDATE)
+        .next_update(now + VALIDITY)
         .add_extension(x509.CRLNumber(number), critical=False)
     )
     for serial, when in sorted(revoked.items()):
@@ -103,6 +108,10 @@ def read_list(der: bytes, ca: x509.Certificate) -> RevocationList:
             raise CertificateError("the list of revoked operators is not signed by this federation's CA")
         number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
         revoked = {f"{entry.serial_number:x}": entry.revocation_date_utc for entry in found}
-        return RevocationList(number, found.last_update_utc, revoked)
+        issued_at = found.last_update_utc
+        valid_until = found.next_update_utc or issued_at
+        if valid_until - issued_at > VALIDITY:
+            valid_until = issued_at + VALIDITY
+        return RevocationList(number, issued_at, valid_until, revoked)
     except (*UNREADABLE, x509.ExtensionNotFound) as err:
         raise CertificateError(f"the list of revoked operators cannot be read: {err}") from None

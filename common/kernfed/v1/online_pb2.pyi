@@ -1009,6 +1009,7 @@ class StreamTold(google.protobuf.message.Message):
     WAITS_FOR_DISK_FIELD_NUMBER: builtins.int
     BEHIND_FIELD_NUMBER: builtins.int
     AHEAD_FIELD_NUMBER: builtins.int
+    RARE_FIELD_NUMBER: builtins.int
     text: builtins.int
     """Rows with text, or no finite number, where a number is needed. From 0 to 2^53."""
     gap: builtins.int
@@ -1037,6 +1038,10 @@ class StreamTold(google.protobuf.message.Message):
     """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
     after. From 0 to 2^53.
     """
+    rare: builtins.int
+    """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets a
+    number stand for. From 0 to 2^53.
+    """
     def __init__(
         self,
         *,
@@ -1052,7 +1057,8 @@ class StreamTold(google.protobuf.message.Message):
         waits_for_disk: builtins.bool = ...,
         behind: builtins.int = ...,
         ahead: builtins.int = ...,
+        rare: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "rare", b"rare", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
 
 Global___StreamTold: typing_extensions.TypeAlias = StreamTold

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/ridge.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"C\n\nLocalModel\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"M\n\x11LocalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\"\n\x0eTrainedLocally\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"3\n\x13TrainLocallyRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\"h\n\x0bNewtonStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\\\n\x12NewtonStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\x12\x0c\n\x04\x66old\x18\x04 \x01(\x04\"B\n\x08Gradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"S\n\x0fGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"G\n\nNewtonStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bnewton_step\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"V\n\x11NewtonStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"G\n\x0eHessianProduct\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"[\n\x15HessianProductRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"9\n\tCurvature\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x1a\n\x12largest_eigenvalue\x18\x02 \x01(\x01\"!\n\x10\x43urvatureRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"\x98\x01\n\x16GradientDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\\\n\x14ProximalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08proximal\x18\x03 \x01(\x01\"U\n\x0bHeldOutLoss\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x11\n\tnum_apart\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x04 \x01(\x04\"G\n\x12HeldOutLossRequest\x12\x0c\n\x04\x66old\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensorb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/ridge.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"C\n\nLocalModel\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"M\n\x11LocalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\"\n\x0eTrainedLocally\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"3\n\x13TrainLocallyRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\"h\n\x0bNewtonStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\\\n\x12NewtonStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\x12\x0c\n\x04\x66old\x18\x04 \x01(\x04\"R\n\x08Gradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x65nergy\x18\x03 \x01(\x01\"c\n\x0fGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\x12\x0e\n\x06\x65nergy\x18\x04 \x01(\x08\"G\n\nNewtonStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bnewton_step\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"V\n\x11NewtonStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"G\n\x0eHessianProduct\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"[\n\x15HessianProductRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"9\n\tCurvature\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x1a\n\x12largest_eigenvalue\x18\x02 \x01(\x01\"!\n\x10\x43urvatureRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"\x98\x01\n\x16GradientDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\\\n\x14ProximalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08proximal\x18\x03 \x01(\x01\"U\n\x0bHeldOutLoss\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x11\n\tnum_apart\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x04 \x01(\x04\"G\n\x12HeldOutLossRequest\x12\x0c\n\x04\x66old\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensorb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,27 +45,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEWTONSTARTREQUEST']._serialized_start=406
   _globals['_NEWTONSTARTREQUEST']._serialized_end=498
   _globals['_GRADIENT']._serialized_start=500
-  _globals['_GRADIENT']._serialized_end=566
-  _globals['_GRADIENTREQUEST']._serialized_start=568
-  _globals['_GRADIENTREQUEST']._serialized_end=651
-  _globals['_NEWTONSTEP']._serialized_start=653
-  _globals['_NEWTONSTEP']._serialized_end=724
-  _globals['_NEWTONSTEPREQUEST']._serialized_start=726
-  _globals['_NEWTONSTEPREQUEST']._serialized_end=812
-  _globals['_HESSIANPRODUCT']._serialized_start=814
-  _globals['_HESSIANPRODUCT']._serialized_end=885
-  _globals['_HESSIANPRODUCTREQUEST']._serialized_start=887
-  _globals['_HESSIANPRODUCTREQUEST']._serialized_end=978
-  _globals['_CURVATURE']._serialized_start=980
-  _globals['_CURVATURE']._serialized_end=1037
-  _globals['_CURVATUREREQUEST']._serialized_start=1039
-  _globals['_CURVATUREREQUEST']._serialized_end=1072
-  _globals['_GRADIENTDESCENTREQUEST']._serialized_start=1075
-  _globals['_GRADIENTDESCENTREQUEST']._serialized_end=1227
-  _globals['_PROXIMALSOLVEREQUEST']._serialized_start=1229
-  _globals['_PROXIMALSOLVEREQUEST']._serialized_end=1321
-  _globals['_HELDOUTLOSS']._serialized_start=1323
-  _globals['_HELDOUTLOSS']._serialized_end=1408
-  _globals['_HELDOUTLOSSREQUEST']._serialized_start=1410
-  _globals['_HELDOUTLOSSREQUEST']._serialized_end=1481
+  _globals['_GRADIENT']._serialized_end=582
+  _globals['_GRADIENTREQUEST']._serialized_start=584
+  _globals['_GRADIENTREQUEST']._serialized_end=683
+  _globals['_NEWTONSTEP']._serialized_start=685
+  _globals['_NEWTONSTEP']._serialized_end=756
+  _globals['_NEWTONSTEPREQUEST']._serialized_start=758
+  _globals['_NEWTONSTEPREQUEST']._serialized_end=844
+  _globals['_HESSIANPRODUCT']._serialized_start=846
+  _globals['_HESSIANPRODUCT']._serialized_end=917
+  _globals['_HESSIANPRODUCTREQUEST']._serialized_start=919
+  _globals['_HESSIANPRODUCTREQUEST']._serialized_end=1010
+  _globals['_CURVATURE']._serialized_start=1012
+  _globals['_CURVATURE']._serialized_end=1069
+  _globals['_CURVATUREREQUEST']._serialized_start=1071
+  _globals['_CURVATUREREQUEST']._serialized_end=1104
+  _globals['_GRADIENTDESCENTREQUEST']._serialized_start=1107
+  _globals['_GRADIENTDESCENTREQUEST']._serialized_end=1259
+  _globals['_PROXIMALSOLVEREQUEST']._serialized_start=1261
+  _globals['_PROXIMALSOLVEREQUEST']._serialized_end=1353
+  _globals['_HELDOUTLOSS']._serialized_start=1355
+  _globals['_HELDOUTLOSS']._serialized_end=1440
+  _globals['_HELDOUTLOSSREQUEST']._serialized_start=1442
+  _globals['_HELDOUTLOSSREQUEST']._serialized_end=1513
 # @@protoc_insertion_point(module_scope)

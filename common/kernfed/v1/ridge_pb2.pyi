@@ -179,8 +179,11 @@ class Gradient(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     GRADIENT_FIELD_NUMBER: builtins.int
+    ENERGY_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    energy: builtins.float
+    """Number tr W'H_j W, where it is asked for; 0 from a client of an earlier version. At least 0."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """H_j W - c_j. Shape (M, C)."""
@@ -190,9 +193,10 @@ class Gradient(google.protobuf.message.Message):
         *,
         num_rows: builtins.int = ...,
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        energy: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["gradient", b"gradient", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["energy", b"energy", "gradient", b"gradient", "num_rows", b"num_rows"]) -> None: ...
 
 Global___Gradient: typing_extensions.TypeAlias = Gradient
 
@@ -205,10 +209,13 @@ class GradientRequest(google.protobuf.message.Message):
     RIDGE_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
     FOLD_FIELD_NUMBER: builtins.int
+    ENERGY_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
     fold: builtins.int
     """Left out of F_j. From 0 to 5."""
+    energy: builtins.bool
+    """Whether tr W'H_j W is asked for too."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weights W at which to compute, of all clients. Shape (M, C)."""
@@ -219,9 +226,10 @@ class GradientRequest(google.protobuf.message.Message):
         ridge: builtins.float = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
         fold: builtins.int = ...,
+        energy: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["fold", b"fold", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["energy", b"energy", "fold", b"fold", "ridge", b"ridge", "weights", b"weights"]) -> None: ...
 
 Global___GradientRequest: typing_extensions.TypeAlias = GradientRequest
 

@@ -137,9 +137,15 @@ class OperatorClient:
         return digest
 
     async def list_jobs(self, page_size: int = 100, page_token: str = "") -> JobPage:
-        """Jobs, newest first, without their files."""
-        response = await self._call(self._stub.ListJobs, pb.ListJobsRequest(page_size=page_size, page_token=page_token))
-        return JobPage(tuple(map(job_from_proto, response.jobs)), response.next_page_token)
+        """Jobs, newest first, without their files, in as many messages as they take."""
+        jobs: list[JobInfo] = []
+        while True:
+            request = pb.ListJobsRequest(page_size=page_size - len(jobs), page_token=page_token)
+            response = await self._call(self._stub.ListJobs, request)
+            jobs += map(job_from_proto, response.jobs)
+            page_token = response.next_page_token
+            if not page_token or not response.jobs or len(jobs) >= page_size:
+                return JobPage(tuple(jobs), page_token)
 
     async def get(self, job_id: str) -> JobInfo:
         """One job, by its id or a unique beginning of it."""

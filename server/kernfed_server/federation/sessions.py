@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from kernfed.errors import AlreadyConnectedError, VersionMismatchError, WireError
+from kernfed.errors import AlreadyConnectedError, RevokedError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.v1 import federation_service_pb2 as pb
@@ -67,6 +67,8 @@ class SessionRegistry:
         self._left: dict[str, float] = {}
         """When clients that have no session lost it."""
         self._revoked: set[str] = set()
+        self._cut: dict[str, str] = {}
+        """Serials of certificates that were revoked in this life, each with the words for its holder."""
         self._revoked_operators: pb.ConnectResponse | None = None
         self._seen: dict[str, ClientInfo] = {}
         self._calls: dict[str, OpenCall] = {}
@@ -87,7 +89,10 @@ class SessionRegistry:
             WireError: The client states more, or longer names, than any client has.
             VersionMismatchError: The client speaks another protocol version.
             AlreadyConnectedError: Another daemon is connected under this identity.
+            RevokedError: The certificate was revoked between the call and its hello.
         """
+        if serial in self._cut:
+            raise RevokedError(self._cut[serial])
         if hello.protocol_version != PROTOCOL_VERSION:
             raise VersionMismatchError(
                 f"client {info.name} ({hello.software_version[:40]}) speaks protocol {hello.protocol_version}, "
@@ -311,7 +316,8 @@ class SessionRegistry:
             session.end_job(job_id, why)
 
     def cut(self, serials: frozenset[str], reason: str, message: str) -> None:
-        """End the sessions of certificates, e.g. because they were revoked."""
+        """End the sessions of certificates that were revoked, and those that have called and said no hello yet."""
+        self._cut |= dict.fromkeys(serials, message)
         for session in list(self._sessions.values()):
             if session.serial in serials:
                 log.warning("session cut", client=session.name, reason=reason)

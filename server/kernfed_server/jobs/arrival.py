@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernfed.maths.certificate import Bracket
 from kernfed.maths.settling import progress
 
 AT_REST = 1e-3
 """Relative distance to the limit, or movement in the last round, that counts as none."""
+DISTANCE = "relative distance to the pooled solution, at most"
+"""Measure of a certificate."""
 ROUNDING = 1e-12
 """Relative movement that rounding of float64 alone makes."""
 
@@ -89,3 +92,24 @@ def settling(
         return Arrival(f"{moved}; {rate} of their size is left{limit}", True, found.distance, measure)
     more = f"all {rounds} rounds are used, and {moved}; {rate} of their size is left{limit}"
     return Arrival(f"{more}; raise method.rounds", False, found.distance, measure)
+
+
+def certified(settled: Arrival, distance: Bracket) -> Arrival:
+    """Judge an iteration by the certified distance to the pooled solution, beside its movements.
+
+    It arrived where the distance is at most `AT_REST` for certain. It did not where it is more for certain, also where
+    the iteration is at rest elsewhere. Else movements that are at rest prove nothing, and it says neither.
+
+    Args:
+        settled: By movements.
+        distance: |W - W*|_H / |W|_H.
+    """
+    if distance.most <= AT_REST:
+        told = f"the relative distance to the pooled solution is at most {distance.most:.2g}"
+        return Arrival(told, True, distance.most, DISTANCE)
+    told = f"between {distance.least:.2g} and {distance.most:.2g}, by the pooled gradient at the end"
+    arrived = settled.arrived and None
+    if distance.least > AT_REST or settled.arrived is False:
+        arrived = False
+    words = f"{settled.words}; the relative distance to the pooled solution is {told}"
+    return Arrival(words, arrived, distance.most, DISTANCE)

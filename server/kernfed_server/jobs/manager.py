@@ -31,7 +31,7 @@ from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_
 from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.batches import Batch
-from kernfed_server.keeping.history import KEPT_UPDATES, History
+from kernfed_server.keeping.history import KEPT_UPDATES, MAX_SEQUENCE, History
 from kernfed_server.keeping.store import Store, StoredJob
 from kernfed_server.keeping.uploads import Uploads
 
@@ -79,7 +79,7 @@ class RunManager:
         make_exchange: MakeExchange,
         folder: Path,
         *,
-        execute: Execute | None = None,
+        execute: Execute,
         known_clients: Callable[[], set[str] | None] = lambda: None,
         limits: RunLimits | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class RunManager:
             sessions: The clients' sessions.
             make_exchange: How a job's requests, and what its operator signed, reach its clients.
             folder: The coordinator's data folder; artifacts go to `jobs/<job>/artifacts` in it.
-            execute: Runs a workflow; `kernfed_server.jobs.execute.execute` where unset.
+            execute: Runs a workflow.
             known_clients: Names of all enrolled clients, or None where they are not known here. May block.
             limits: Limits and waits.
         """
@@ -100,7 +100,7 @@ class RunManager:
         self._folder = folder
         self.uploads = Uploads(folder / "uploads")
         """Files that jobs name by their SHA-256."""
-        self._execute = execute or _default_execute(self.uploads)
+        self._execute = execute
         self._book = ClientBook(store, sessions, known_clients)
         self._limits = limits or RunLimits()
         self._queue = JobQueue(sessions, jobs_per_client=self._limits.jobs_per_client)
@@ -277,14 +277,15 @@ class RunManager:
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[Batch, None]:
         """The job, its events from one on, the job, events to come, and at the end the job again; some at a time.
 
-        A caller that only wants the events so far stops at the second update without an event.
+        A caller that only wants the events so far stops at the second update without an event. One that asks from a
+        number that a live job has not reached, as before the coordinator was restored from a backup, gets what comes.
 
         Raises:
             UnknownJobError: There is none.
             UnavailableError: The coordinator stops.
         """
         info = await self.get(job_id)
-        seen = max(from_sequence, 1) - 1
+        seen = min(max(from_sequence, 1), MAX_SEQUENCE) - 1
         active = self._active.get(info.job_id)
         if active is None:
             batches = watch_ended(await self.get(info.job_id), self._store, seen)
@@ -377,9 +378,3 @@ class RunManager:
             self._active.pop(active.info.job_id, None)
             active.done.set()
             self._wake.set()
-
-
-def _default_execute(uploads: Uploads) -> Execute:
-    from kernfed_server.jobs.execute import execute  # noqa: PLC0415  # loads every method
-
-    return functools.partial(execute, read_file=uploads.read)

@@ -31,15 +31,19 @@ async def sign_late(
         sessions: The clients'.
 
     Raises:
-        JobError: It is signed, or another operator submitted it.
+        JobError: It is signed, another operator submitted it, or it ended meanwhile.
     """
     info = active.info
+    already = f"job {info.job_id} is signed already, by {info.submitted_by}; there is nothing to do"
     if info.submission_sha256:
-        raise JobError(f"job {info.job_id} is signed already, by {info.submitted_by}; there is nothing to do")
+        raise JobError(already)
     if info.submitted_by != operator:
         raise JobError(f"job {info.job_id} is of operator {info.submitted_by}, who alone can sign it")
     sha256 = sha256_of(submission).hex()
-    await store.sign(replace(info, submission_sha256=sha256), submission)
+    if not await store.sign(replace(info, submission_sha256=sha256), submission):
+        raise JobError(already)
+    if active.finishing:
+        raise JobError(f"job {info.job_id} ended while it was signed; submit it again with `kernfed job submit`")
     active.info = replace(active.info, submission_sha256=sha256)
     active.history.note(JobEvent(EventKind.NOTE, info.round_num, message=f"signed by {operator}"))
     sessions.sign(active.info, submission)

@@ -30,6 +30,7 @@ async def watch_live(active: ActiveJob, store: Store, seen: int) -> AsyncGenerat
     Raises:
         UnavailableError: The coordinator stops.
     """
+    seen = min(seen, active.history.last_sequence)
     with active.history.subscribe() as subscription:
         yield _batch(active.info)
         while True:

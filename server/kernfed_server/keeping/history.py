@@ -19,6 +19,9 @@ from kernfed_server.keeping.store import Store
 PASSING: Final = frozenset({EventKind.STEP_ASKED, EventKind.CLIENT_ANSWERED})
 """Kinds that only those who watch at the moment are told of: a fast job has thousands of them per second."""
 
+MAX_SEQUENCE: Final = 1 << 31
+"""No job has as many events; a watcher may name any number."""
+
 KEPT_UPDATES: Final = 10_000
 KEPT_BYTES: Final = 4 << 20
 """Of a job, for all its watchers together; whoever is further behind goes on from the store."""
@@ -94,6 +97,11 @@ class History:
         self.num_sealed = 0
         """Batches so far."""
         self.error: KernfedError | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """Number of the last event."""
+        return self._sequence
 
     @property
     def ended(self) -> bool:

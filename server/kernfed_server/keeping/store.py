@@ -144,15 +144,18 @@ class Store:
             lambda db: db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**job_columns(info)))
         )
 
-    async def sign(self, info: JobInfo, submission: task_pb2.Submission) -> None:
-        """Keep what the operator of a job signed after it was submitted."""
+    async def sign(self, info: JobInfo, submission: task_pb2.Submission) -> bool:
+        """Keep what the operator of a job signed after it was submitted; False: another signature came before."""
         signed = {"submission": submission.SerializeToString(), "submission_sha256": info.submission_sha256}
+        unsigned = (t.jobs.c.job_id == info.job_id, t.jobs.c.submission.is_(None))
 
-        def work(db: Connection) -> None:
-            db.execute(t.jobs.update().where(t.jobs.c.job_id == info.job_id).values(**signed))
+        def work(db: Connection) -> bool:
+            if not db.execute(t.jobs.update().where(*unsigned).values(**signed)).rowcount:
+                return False
             _note_action(db, info.submitted_by, "sign", info.job_id)
+            return True
 
-        await self._db.transaction(work)
+        return await self._db.transaction(work)
 
     async def submission(self, job_id: str) -> task_pb2.Submission | None:
         """What a job's operator signed; None where the job is not signed."""

@@ -68,10 +68,15 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
         return pb.SignJobResponse(job=job_to_proto(job))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        """Jobs, newest first."""
+        """Jobs, newest first, as many as fit a message: a job of thousands of clients names them all."""
         require(context, Role.OPERATOR)
-        page = await self._runs.list_jobs(request.page_size, request.page_token)
-        return pb.ListJobsResponse(jobs=map(job_to_proto, page.jobs), next_page_token=page.next_page_token)
+        page_size = request.page_size
+        while True:
+            page = await self._runs.list_jobs(page_size, request.page_token)
+            response = pb.ListJobsResponse(jobs=map(job_to_proto, page.jobs), next_page_token=page.next_page_token)
+            if (num_bytes := response.ByteSize()) <= PAGE_BYTES or len(page.jobs) == 1:
+                return response
+            page_size = max(min(len(page.jobs) * PAGE_BYTES // num_bytes, len(page.jobs) - 1), 1)
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """One job."""

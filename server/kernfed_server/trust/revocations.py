@@ -1,6 +1,7 @@
 """Revocations as they happen: the registry is polled, and whoever is revoked is cut off in mid-session.
 
-It also sees which renewed certificates are in use, from when on those before them have a day to live.
+It also sees which renewed certificates are in use, from when on those before them have a day to live, and has the list
+of revoked operators signed anew before clients hold it for stale.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import structlog
@@ -16,10 +17,10 @@ import structlog
 from kernfed.errors import KernfedError
 from kernfed.pki.authority import utc_now
 from kernfed.pki.names import Role
-from kernfed.pki.records import IssuedCertificate, Revocation
+from kernfed.pki.records import IssuedCertificate, OperatorCertificate, Revocation
 from kernfed.pki.registry import Registry
 from kernfed.pki.registry_reader import RegistryReader
-from kernfed.pki.revocation_list import not_believed
+from kernfed.pki.revocation_list import RENEWED_EVERY, not_believed
 
 log = structlog.get_logger(__name__)
 
@@ -48,8 +49,8 @@ class RevocationWatch:
             registry: Registry that the operator's commands write to.
             on_revoked: Called on the event loop for each new revocation, with all certificates; ends that client's
                 session.
-            on_operators: Called at once and whenever an operator is revoked, with the serials whose signatures count no
-                more, since when, and the number of the last revocation.
+            on_operators: Called at once, whenever an operator is revoked, and every `RENEWED_EVERY`, with the serials
+                whose signatures count no more, since when, and the number of the last revocation.
             interval_s: Seconds between two looks.
             now: Clock.
         """
@@ -64,7 +65,7 @@ class RevocationWatch:
         self._last = 0
         self._add(self._reader.revocations(self._last))
         self._on_operators = on_operators
-        on_operators(not_believed(self._reader.operators(now())), self._last)
+        self._tell_operators(self._reader.operators(now()))
         self._reader.close()  # until `run`
 
     def is_revoked(self, serial: str) -> bool:
@@ -89,7 +90,10 @@ class RevocationWatch:
             try:
                 new, (unused, over) = await _to_its_end(asyncio.to_thread(self._look))
                 certificates = await _to_its_end(asyncio.to_thread(self._reader.certificates)) if new else []
-                of_operators = any(revocation.role is Role.OPERATOR for revocation in new)
+                since_told = self._now() - self._told_at
+                of_operators = any(revocation.role is Role.OPERATOR for revocation in new) or not (
+                    timedelta(0) <= since_told < RENEWED_EVERY  # a clock that goes back hides no hour
+                )
                 operators = (
                     await _to_its_end(asyncio.to_thread(self._reader.operators, self._now())) if of_operators else None
                 )
@@ -111,7 +115,7 @@ class RevocationWatch:
                 )
                 self.on_revoked(revocation, certificates)
             if operators is not None:
-                self._on_operators(not_believed(operators), self._last)
+                self._tell_operators(operators)
             used = unused.intersection(self._seen)
             try:
                 if used or over:
@@ -121,6 +125,10 @@ class RevocationWatch:
                 if tidy:
                     log.error("renewed certificates cannot be ended; still trying", error=str(err))
                 tidy = False
+
+    def _tell_operators(self, operators: Sequence[OperatorCertificate]) -> None:
+        self._told_at = self._now()
+        self._on_operators(not_believed(operators), self._last)
 
     def _look(self) -> tuple[list[Revocation], tuple[frozenset[str], bool]]:
         return self._reader.revocations(self._last), self._reader.unused(self._now())

@@ -53,6 +53,7 @@ from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.rows import product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
+from kernfed_client.data.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
@@ -155,7 +156,7 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         batch_size=request.batch_size,
         proximal=request.proximal,
         seed=rng.seed(request.seed, "batches", job.client),
-        block=job.block,
+        block=feature_block(job),
     )
     return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
@@ -193,7 +194,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),
-        block=job.block,
+        block=feature_block(job),
     )
     return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
 
@@ -281,13 +282,13 @@ def _open(job: LocalJob, request: OpenHeadRequest) -> OpenHead:
     elif free:
         offset = torch.as_tensor(start_scores(request.loss, job.target_mean), dtype=z.dtype, device=z.device)
     everything = Head(request.loss, z, y, 0.0, free, offset)
-    num_apart = int(request.validation_fraction * len(z))
+    num_apart, block = int(request.validation_fraction * len(z)), feature_block(job)
     if num_apart < max(1, job.file.policy.min_rows):  # a loss over fewer rows does not leave
-        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request, job.block)
+        return OpenHead(everything, everything.take(torch.zeros(0, dtype=torch.long)), everything, request, block)
     order = rng.stream(request.seed, "validation", job.client).permutation(len(z))
-    marked = torch.from_numpy(keep_apart(order, job.unit, num_apart)).to(z.device)
+    marked = torch.from_numpy(keep_apart(order, job.unit if block is None else block, num_apart)).to(z.device)
     apart, kept = marked.nonzero()[:, 0], (~marked).nonzero()[:, 0]
-    block = None if job.block is None else job.block[kept.cpu().numpy()]
+    block = None if block is None else block[kept.cpu().numpy()]
     return OpenHead(everything.take(kept), everything.take(apart), everything, request, block)
 
 

@@ -20,11 +20,12 @@ from kernfed.methods.reweight.tensors.ratio_features import project, random_conv
 from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
+from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData, groups_of
 from kernfed_client.data.partitions import read_unlabelled
-from kernfed_client.data.split import blocks_of, ordered
+from kernfed_client.data.split import FIRST_RULES, JOINED_RULES, blocks_of, ordered
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
@@ -53,8 +54,7 @@ def test_points(job: LocalJob, features: RatioFeatures) -> Floats:
     """
     rows = test_rows(job)
     if features.as_they_are:
-        section = job.file.datasets.get(job.dataset)
-        return job.x_test if section is None or section.unlabelled is None else (rows - job.mean) / job.deviation
+        return job.x_test if rows is job.data.test.x else (rows - job.mean) / job.deviation
     return job.memo(("ratio features", features, "test"), lambda: _mapped(job, features, rows))
 
 
@@ -89,8 +89,9 @@ def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers
     def blocks() -> Integers:
         plain = replace(rows, labels=None, y=None)
         plain = ordered(plain, job.schema.features) if job.schema.by_record else plain
-        anew = not job.data.former
-        return blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
+        anew = job.data.rules > FIRST_RULES
+        block = blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
+        return joined_blocks(block, FewStandOut(plain, policy).allows) if job.data.rules >= JOINED_RULES else block
 
     block = job.memo("blocks of points", blocks)
     chosen = np.arange(num_rows) if num >= num_rows else np.sort(next(batches(order, num_rows, num, block)))
@@ -129,15 +130,20 @@ def groups_of_test_points(job: LocalJob) -> Integers | None:
 
 def _test_table(job: LocalJob) -> PartitionData:
     section = job.file.datasets.get(job.dataset)
+    setup = job.folder / "setup"
+
+    def changed(rows: PartitionData) -> PartitionData:
+        return replace(rows, x=without_few(rows.x, fewest_apart(job.file, setup)[0])[0])
+
     if section is None or section.unlabelled is None:
-        return job.data.test
+        test = job.data.test
+        return test if job.data.rules < JOINED_RULES else job.memo("test points", lambda: changed(test))
     file, groups = section.unlabelled, groups_of(section)
 
     def read() -> PartitionData:
         rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows, groups)
-        setup = job.folder / "setup"
         content.check_unlabelled(setup, rows.x, job.dataset)
-        return replace(rows, x=without_few(rows.x, fewest_apart(job.file, setup)[0])[0])
+        return changed(rows)
 
     return job.memo("unlabelled rows", read)
 

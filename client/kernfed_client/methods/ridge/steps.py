@@ -35,6 +35,7 @@ from kernfed.methods.ridge.messages import (
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.alone import alone
+from kernfed_client.data.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out, local_ridge, own_weights
@@ -66,9 +67,10 @@ def newton_start(job: LocalJob, request: NewtonStartRequest) -> NewtonStart:
 
 
 def gradient(job: LocalJob, request: GradientRequest) -> Gradient:
-    """H_j W - c_j."""
-    w = _tensor(job, request.weights, request.step)
-    return Gradient(num_rows=job.num_rows, gradient=to_array(_problem(job, request).gradient(w)))
+    """H_j W - c_j, and tr W'H_j W."""
+    w, problem = _tensor(job, request.weights, request.step), _problem(job, request)
+    energy = float((w * problem.hessian_product(w)).sum()) if request.energy else 0.0
+    return Gradient(num_rows=job.num_rows, gradient=to_array(problem.gradient(w)), energy=max(energy, 0.0))
 
 
 def newton_step(job: LocalJob, request: NewtonStepRequest) -> NewtonStep:
@@ -107,7 +109,7 @@ def gradient_descent(job: LocalJob, request: GradientDescentRequest) -> LocalMod
         num_steps=request.num_steps,
         batch_size=request.batch_size,
         seed=seed,
-        block=job.block,
+        block=feature_block(job),
     )
     return LocalModel(num_rows=job.num_rows, weights=to_array(trained))
 

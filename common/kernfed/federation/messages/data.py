@@ -95,6 +95,8 @@ class DataDescription(Reply):
     diagnostics = (
         "mean",
         "sum_squares",
+        "deviation",
+        "mean_rest",
         "target_mean",
         "target_deviation",
     )  # the agreement on scales names clients in other units
@@ -133,6 +135,9 @@ class DataDescription(Reply):
     sparse_columns: Names = ()
     """Columns, the target among them, in which fewer rows stood out than the client's policy lets a number stand for;
     these rows are taken as the others."""
+    block_rows: Annotated[int, Range(0, 2**53)] = 0
+    """Rows of the largest of those blocks that no batch and no fold divides, where a column made them larger than the
+    client's policy asks for; else 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from kernfed.methods.ridge.messages import (
     NEWTON,
     CurvatureRequest,
     GradientDescentRequest,
+    GradientRequest,
     HeldOutLossRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
@@ -73,11 +74,13 @@ def _linear(
 
 
 _NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)
+_AT_END = (GradientRequest, HeadGradientRequest)
+"""Of the last weights, where the rounds ask none: how far the job is."""
 
 METHODS = table(
     _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
-    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest),
-    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest),
-    _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest),
-    _linear(FedNewSettings, HeadDirectionRequest, HeadDirectionRequest),
+    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest, *_AT_END),
+    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest, *_AT_END),
+    _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest, HeadGradientRequest),
+    _linear(FedNewSettings, HeadDirectionRequest, HeadDirectionRequest, HeadGradientRequest),
 )

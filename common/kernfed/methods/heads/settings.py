@@ -37,6 +37,8 @@ HeadLossKey = Annotated[
     Literal["cross-entropy", "squared"],
     Field(description="cross-entropy: softmax, or logistic for a binary task; squared: least squares."),
 ]
+HEAD_BATCH = 64
+"""Rows per local step of a head, where a job does not say."""
 BatchSize = Annotated[int, Field(ge=0, description="Rows per local step; 0: all.")]
 Epochs = Annotated[int, Field(ge=1, le=100_000, description="Passes of a client over its rows in a round.")]
 
@@ -187,6 +189,12 @@ class FedAvgSettings(AveragedSettings):
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
+    @property
+    def step_rows(self) -> int:
+        """`batch_size`, or what it is where unset."""
+        unset = HEAD_BATCH if has_head(self) else 0
+        return unset if self.batch_size is None else self.batch_size
+
 
 class FedProxSettings(AveragedSettings):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
@@ -202,7 +210,7 @@ class FedProxSettings(AveragedSettings):
     )
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
-    batch_size: Annotated[BatchSize, Only(loss=HEAD)] = 64
+    batch_size: Annotated[BatchSize, Only(loss=HEAD)] = HEAD_BATCH
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
 
@@ -220,7 +228,7 @@ class FedSophiaSettings(AveragedSettings):
     clip: float = Field(0.04, gt=0, le=1e6, description="ρ: steps are clamp(m / (ρ h), -1, 1) learning_rate.")
     curvature_every: int = Field(10, ge=1, le=1_000_000, description="Local steps between estimates of the diagonal.")
     local_epochs: Epochs = 1
-    batch_size: BatchSize = 64
+    batch_size: BatchSize = HEAD_BATCH
     penalise_bias: PenaliseBias = False
 
 

@@ -102,6 +102,11 @@ class OpenStreamRequest(Request[StreamOpened]):
     former: Name = ""
     """Id of the job that this one goes on from: the client goes on from its own state of that; empty: none."""
 
+    @property
+    def goes_on_from(self) -> str:
+        """See `Request.goes_on_from`."""
+        return self.former
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryDrawn(Reply):
@@ -166,6 +171,9 @@ class StreamTold(Message):
     after."""
     waits_for_disk: bool = False
     """Whether there are rows at hand that the client cannot write down, now."""
+    rare: Count = 0
+    """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets
+    a number stand for."""
 
 
 Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]

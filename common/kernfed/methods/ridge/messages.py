@@ -22,6 +22,7 @@ from kernfed.federation.messages.base import (
     Shape,
     Stated,
 )
+from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
 from kernfed.maths.newton import not_a_product, not_a_solve
 
@@ -120,6 +121,8 @@ class Gradient(Reply):
     num_rows: Rows
     gradient: Matrix
     """H_j W - c_j."""
+    energy: Annotated[float, Range(0)] = 0.0
+    """Number tr W'H_j W, where it is asked for; 0 from a client of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,13 @@ class GradientRequest(Request[Gradient]):
     """Weights W at which to compute, of all clients."""
     fold: Fold = 0
     """Left out of F_j."""
+    energy: bool = False
+    """Whether tr W'H_j W is asked for too."""
+
+    def refusals(self, reply: Gradient) -> Iterator[str]:
+        """See `Request.refusals`."""
+        if reply.energy:
+            yield from not_an_energy(self.weights, reply.energy, self.ridge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

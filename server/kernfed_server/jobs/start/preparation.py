@@ -168,6 +168,7 @@ async def prepare(
             "they are taken as the others; leave such columns out, or an administrator can allow them with "
             "policy.sparse_columns"
         )
+    _note_large_batches(job, described, run)
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -271,14 +272,28 @@ def _judge_unseen(job: JobFile, classes: tuple[str, ...], described: Mapping[str
     run.note(f"no client has a training row of class {listed(unseen)}: models cannot predict it")
 
 
+def _note_large_batches(job: JobFile, described: Mapping[str, DataDescription], run: Run) -> None:
+    asked = job.method.step_rows
+    if larger := {client: d.block_rows for client, d in described.items() if 0 < asked < d.block_rows}:
+        where = [f"{client} ({num:,} rows)" for client, num in larger.items()]
+        run.note(
+            f"batches of method.batch_size = {asked} would hold a few rows that stand out in a column, or of a class, "
+            f"at {listed(where, more=_MORE)}; they are as large as it takes there for policy.min_rows of them. Leave "
+            "out columns in which few rows differ, or set method.batch_size to so many"
+        )
+
+
 def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     if dropped := [f"{client} {d.num_dropped_rows}" for client, d in described.items() if d.num_dropped_rows]:
         run.note(f"rows dropped for missing values, as data.missing says: {listed(dropped, more=_MORE)}")
-    for client, d in described.items():
-        if d.num_outside_rows:
-            found = zip(schema.ranges, d.outside_rows, strict=True)
-            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
-            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
+    outside = [
+        f"{client} {d.num_outside_rows} ({', '.join(f'{name} {n}' for name, n in columns)})"
+        for client, d in described.items()
+        if d.num_outside_rows
+        for columns in [[(r.column, n) for r, n in zip(schema.ranges, d.outside_rows, strict=True) if n]]
+    ]
+    if outside:
+        run.note(f"rows left out that lie outside of data.ranges: {listed(outside, more=_MORE)}")
 
 
 def agree_features(

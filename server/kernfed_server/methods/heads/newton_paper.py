@@ -53,7 +53,7 @@ async def train(trainer: HeadTrainer) -> Array:
             step_size = await _line_search(trainer, weights, step, mean.loss, mean.gradient, members)
         moved = weights - step_size * step
         whole = settings.client_fraction == 1
-        problem.moved(round_num, settings.rounds, weights, moved, whole=whole)
+        await problem.moved(round_num, settings.rounds, weights, moved, whole=whole)
         if trainer.solver == LBFGS:  # both gradients of a pair must be of the same clients
             after, again = await problem.mean(
                 HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=moved), members

@@ -19,15 +19,32 @@ from kernfed.federation.messages.base import R, Request
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.sampling import sample_clients
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.heads.excess import excess
 from kernfed.methods.heads.finding import Course, HeadFinding
 from kernfed.methods.heads.losses import FACTS, start_scores
-from kernfed.methods.heads.messages import EvaluateHeadRequest, HeadLoss, HeadOpened, OpenHeadRequest
-from kernfed_server.jobs.arrival import Arrival
+from kernfed.methods.heads.messages import (
+    EvaluateHeadRequest,
+    HeadGradientRequest,
+    HeadLoss,
+    HeadOpened,
+    OpenHeadRequest,
+)
+from kernfed.methods.heads.settings import (
+    FedAvgSettings,
+    FedNewSettings,
+    FedProxSettings,
+    FedSophiaSettings,
+    NewtonSettings,
+)
+from kernfed.methods.shared_settings import ridge_of
+from kernfed_server.jobs.arrival import AT_REST, Arrival
 from kernfed_server.jobs.evaluation import measured, measured_once
+from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
 
+HeadSettings = FedAvgSettings | FedNewSettings | FedProxSettings | FedSophiaSettings | NewtonSettings
 _FREE_BIAS = "free_bias"
 """In checkpoints; one without is of a version that penalised every bias."""
 _TELL_EVERY = 25
@@ -165,8 +182,10 @@ class HeadProblem:
         self.finding = replace(self.finding, arrived=arrival.arrived, distance=arrival.distance)
         self.run.publish(self.finding)
 
-    def moved(self, round_num: int, rounds: int, before: Array, after: Array, *, whole: bool) -> None:
+    async def moved(self, round_num: int, rounds: int, before: Array, after: Array, *, whole: bool) -> None:
         """Note a round's movement, of a method that knows no gradient at its end, and after the last one how it ended.
+
+        It ended by the pooled gradient at its last weights; where not all clients tell theirs, by movements.
 
         Args:
             round_num: The round.
@@ -177,7 +196,27 @@ class HeadProblem:
         """
         self.run.moved(before, after)
         if round_num == rounds:
-            self.ends(self.run.settled(rounds, whole=whole))
+            self.ends(await self._judged(after, self.run.settled(rounds, whole=whole)))
+
+    async def _judged(self, weights: Array, settled: Arrival) -> Arrival:
+        request = HeadGradientRequest(ridge=self.ridge, leave_out=False, weights=weights)
+        replies = await asked_of_all(self.cohort, self.run, request, "nobody can say how far the least pooled loss is")
+        if not replies:
+            return settled
+        mean = await asyncio.to_thread(self.weighted, replies)
+        told = f"the norm of the pooled gradient is {np.linalg.norm(mean.gradient):.2g}"
+        bias = self.setup.agreed.target_mean if self.free_bias else None
+        most = math.inf
+        if self.ridge > 0 and mean.loss > 0:
+            most = excess(mean.gradient, self.ridge, self.loss, bias) / mean.loss
+        if most >= 1.0:  # no loss is below 0: nothing new
+            told += ", which tells no distance with so small a ridge"
+            return replace(settled, words=f"{settled.words}; {told}", arrived=settled.arrived and None)
+        told += f", so the pooled loss is at most {100 * most:.2g} % above its least"
+        measure = "part of the pooled loss that is above its least, at most"
+        if most <= AT_REST:
+            return Arrival(told, True, most, measure)
+        return Arrival(f"{settled.words}; {told}", settled.arrived and None, most, measure)
 
     async def evaluate(self, weights: Array, training: Scores) -> RoundMetrics:
         """Measure a head at every client; their own heads (`local`) are carried on from before round 1."""
@@ -220,13 +259,10 @@ def head_loss(name: str, task: LearningTask) -> HeadLoss:
 
 async def open_head(
     setup: Setup,
-    *,
-    method: str,
-    loss: str,
-    ridge: float,
-    penalise_bias: bool,
+    settings: HeadSettings,
     cohort: Cohort,
     run: Run,
+    *,
     validation_fraction: float = 0.0,
     choose_ridge: bool = False,
 ) -> HeadProblem:
@@ -236,10 +272,10 @@ async def open_head(
         JobError: A client cannot; one line each.
         ConfigError: The loss does not fit the task, or there is no bias to penalise.
     """
-    kind = head_loss(loss, setup.schema.task)
-    if penalise_bias and not setup.intercept:
+    kind, ridge = head_loss(settings.loss, setup.schema.task), ridge_of(settings)
+    if settings.penalise_bias and not setup.intercept:
         raise ConfigError("method.penalise_bias: features.intercept = false leaves no bias; remove the key")
-    free_bias = setup.intercept and not penalise_bias
+    free_bias = setup.intercept and not settings.penalise_bias
     if run.resumed is not None:
         free_bias = _FREE_BIAS in run.resumed and bool(run.resumed[_FREE_BIAS][0])
     gate = Gate(cohort, run, strict=setup.strict)
@@ -267,7 +303,7 @@ async def open_head(
         validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
         memory_bytes=min(reply.memory_bytes for reply in opened.values()),
         finding=HeadFinding(
-            method=method,
+            method=settings.name,
             loss=kind.value,
             features=setup.num_features + int(setup.intercept),
             outputs=setup.num_outputs,

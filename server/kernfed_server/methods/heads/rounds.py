@@ -16,10 +16,9 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
 from kernfed_server.jobs.updating import updated
-from kernfed_server.methods.heads.problem import HeadProblem, open_head
+from kernfed_server.methods.heads.problem import open_head
 
 LEARNING_RATE = 0.01
-BATCH_SIZE = 64
 Averaged = FedAvgSettings | FedProxSettings | FedSophiaSettings
 
 
@@ -31,7 +30,6 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     Source: McMahan et al. (2017), Algorithm 1.
     """
     rate = LEARNING_RATE if settings.learning_rate == "auto" else settings.learning_rate
-    batch_size = BATCH_SIZE if settings.batch_size is None else settings.batch_size
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
@@ -40,7 +38,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
             learning_rate=rate,
             momentum=settings.momentum,
             num_epochs=settings.local_epochs,
-            batch_size=batch_size,
+            batch_size=settings.step_rows,
             seed=seed,
             weights=weights,
         )
@@ -109,7 +107,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 
     Source: Elgabli et al. (2022), Algorithm 1.
     """
-    problem = await _opened(setup, settings, cohort, run)
+    problem = await open_head(setup, settings, cohort, run)
+    run.publish(problem.finding)
     names = tuple(sorted(problem.rows))
     weights, mean = run.first_weights(problem.shape), np.zeros(problem.shape)
     duals = np.zeros((len(names), *problem.shape))
@@ -139,7 +138,7 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
             duals[place[client]] += settings.penalty * (reply.direction - mean)
         before, weights = weights, weights - settings.step_size * mean
         whole = settings.client_fraction == 1
-        problem.moved(round_num, settings.rounds, before, weights, whole=whole)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=whole)
         state = {"weights": weights, "direction": mean, "duals": duals.copy(), "names": names_array(names)}
         await problem.close(round_num, settings.rounds, state, weights, {})
     return problem.whole(weights)
@@ -148,7 +147,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 async def _averaged(
     setup: Setup, settings: Averaged, cohort: Cohort, run: Run, request: Callable[[Array, int], Request[HeadWeights]]
 ) -> Array | None:
-    problem = await _opened(setup, settings, cohort, run)
+    problem = await open_head(setup, settings, cohort, run)
+    run.publish(problem.finding)
     weights = run.resumed["weights"] if run.resumed else run.first_weights(problem.shape)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
@@ -156,20 +156,6 @@ async def _averaged(
         replies = await problem.ask(request(weights, seed), asked)
         before = weights
         weights = await updated(cohort, run, replies, problem.rows, settings.rule, before)
-        problem.moved(round_num, settings.rounds, before, weights, whole=False)
+        await problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
-
-
-async def _opened(setup: Setup, settings: Averaged | FedNewSettings, cohort: Cohort, run: Run) -> HeadProblem:
-    problem = await open_head(
-        setup,
-        method=settings.name,
-        loss=settings.loss,
-        ridge=ridge_of(settings),
-        penalise_bias=settings.penalise_bias,
-        cohort=cohort,
-        run=run,
-    )
-    run.publish(problem.finding)
-    return problem

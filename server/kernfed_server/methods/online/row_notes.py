@@ -110,6 +110,12 @@ class LeftOutNotes:
                 client, reply.num_failed, "learning from them failed twice; the client's log tells what is wrong"
             )
 
+            self._count(
+                client,
+                told.rare,
+                "in a column, or by their target, fewer rows than its policy.min_rows stood out among very many; leave "
+                "such columns out",
+            )
             for kind, words in _CHANGES.items():
                 self._changed(client, getattr(told, kind), words)
             self._disk(client, waits=told.waits_for_disk)

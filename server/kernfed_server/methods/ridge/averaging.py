@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable
 
 from kernfed.arrays import Array
+from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
+from kernfed.maths.certificate import quadratic_distance
 from kernfed.maths.robust import MeanRule
 from kernfed.maths.sampling import sample_clients
-from kernfed.methods.ridge.messages import LocalModel
+from kernfed.methods.ridge.messages import GradientRequest, LocalModel
+from kernfed_server.jobs.arrival import Arrival, certified
 from kernfed_server.jobs.evaluation import evaluate
+from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.updating import updated
@@ -25,6 +31,7 @@ async def averaged(
     run: Run,
     request: Callable[[Array, int], Request[LocalModel]],
     *,
+    ridge: float,
     rounds: int,
     client_fraction: float,
     rule: MeanRule,
@@ -38,6 +45,7 @@ async def averaged(
         cohort: Whom to ask.
         run: Its record.
         request: (W, round number) -> what a client is asked.
+        ridge: Of the problem.
         rounds: All of them.
         client_fraction: Part of the clients that a round asks.
         rule: How one update is made of all.
@@ -53,9 +61,23 @@ async def averaged(
         weights = await updated(cohort, run, replies, setup.agreed.num_rows, rule, before)
         run.moved(before, weights)
         if round_num == rounds:
-            run.ends(run.settled(rounds, whole=all_rows and not drawn, limit=limit))
+            settled = run.settled(rounds, whole=all_rows and not drawn, limit=limit)
+            run.ends(await _judged(setup, cohort, run, weights, ridge, settled))
         metrics = None
         if run.evaluates(round_num, rounds):
             metrics = await evaluate(setup, cohort, run, weights)
         await run.record(round_num, {"weights": weights}, metrics)
     return weights
+
+
+async def _judged(setup: Setup, cohort: Cohort, run: Run, weights: Array, ridge: float, settled: Arrival) -> Arrival:
+    """How the job ended, by the pooled gradient at its last weights, or by movements where a client's is missing."""
+    request = GradientRequest(ridge=ridge, weights=weights, energy=True)
+    replies = await asked_of_all(cohort, run, request, "nobody can say how far the pooled solution is")
+    if not replies:
+        return settled
+    mean = await asyncio.to_thread(cohort.weighted, replies, setup.agreed.num_rows)
+    known = all(reply.energy > 0 for reply in replies.values())
+    largest = MOST_SQUARE + ridge if setup.agreed.spec.kernel in RANDOM_KERNELS else math.inf
+    energy = mean.energy if known else None
+    return certified(settled, quadratic_distance(weights, mean.gradient, ridge, energy=energy, largest=largest))

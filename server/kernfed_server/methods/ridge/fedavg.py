@@ -66,6 +66,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         cohort,
         run,
         request,
+        ridge=plan.ridge,
         rounds=plan.rounds,
         client_fraction=plan.client_fraction,
         rule=plan.rule,

@@ -40,5 +40,12 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
         return ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
 
     return await averaged(
-        setup, cohort, run, request, rounds=plan.rounds, client_fraction=plan.client_fraction, rule=plan.rule
+        setup,
+        cohort,
+        run,
+        request,
+        ridge=plan.ridge,
+        rounds=plan.rounds,
+        client_fraction=plan.client_fraction,
+        rule=plan.rule,
     )

@@ -26,7 +26,7 @@ from kernfed.methods.ridge.messages import (
     NewtonStepRequest,
 )
 from kernfed.wording import listed
-from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.arrival import DISTANCE, Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.run import Members, Run
@@ -289,7 +289,6 @@ class _Problem:
             stalled: Whether rounding gives no further direction.
         """
         bound, asked = training.get("relative_distance_bound"), self.plan.stop_at
-        measure = "relative distance to the pooled solution, at most"
         if bound is None:
             return Arrival(
                 f"all {self.plan.rounds} rounds are used up, and not all clients answered in the last one, so nobody "
@@ -299,14 +298,14 @@ class _Problem:
         rounding = "" if self.eps < 1e-12 else ", up to the rounding of float32 messages"
         told = f"the relative distance to the pooled solution is at most {bound:.2g}{rounding}"
         if bound <= asked:
-            return Arrival(told, True, bound, measure)
+            return Arrival(told, True, bound, DISTANCE)
         if stalled:
             remedy = "" if self.eps < 1e-12 else ', or set precision = "float64"'
             why = f"no direction is left that rounding does not hide, though {asked:g} is asked for"
-            return Arrival(f"{why}; {told}; give method.ridge a larger value{remedy}", False, bound, measure)
+            return Arrival(f"{why}; {told}; give method.ridge a larger value{remedy}", False, bound, DISTANCE)
         used = f"all {self.plan.rounds} rounds are used up, and {asked:g} is asked for"
         more = "give method.rounds or method.ridge a larger value"
-        return Arrival(f"{used}; before the last step {told}; {more}", False, bound, measure)
+        return Arrival(f"{used}; before the last step {told}; {more}", False, bound, DISTANCE)
 
 
 def gradient_check(

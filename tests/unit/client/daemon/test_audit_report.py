@@ -41,6 +41,7 @@ def client(tmp_path: Path) -> Path:
             step=step,
             operator="ann",
             submission="5e41" * 16,
+            revocations=None,
             kinds=kinds,
             request=EchoRequest(values=np.ones(2)),
             request_sha256=b"\xab" * 32,

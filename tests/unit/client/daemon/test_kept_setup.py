@@ -25,8 +25,9 @@ from kernfed_client.daemon.kept_setup import remove_many, remove_old
 from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, STEPS, World
 
 
-def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path) -> None:
+def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the job's end its folder goes; where nobody told of the end it goes after a time, but for own models."""
+    monkeypatch.setattr(kept_setup, "FORGOTTEN_AFTER_LOOKS", 2)
     world = World(tmp_path)
     for job_id in ("told", "untold", "with a model", "at work"):
         world.answer(STANDARDISE, job_id=job_id)
@@ -34,13 +35,12 @@ def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path) -> None:
     world.runner.drop_job("told")
     assert not folders["told"].exists()
     (folders["with a model"] / "model.json").touch()
-    for folder in folders.values():
-        for path in (folder, *folder.rglob("*")):
-            if path.exists():
-                os.utime(path, (0, 0))
+    world.runner.forget_old()
     later = World(tmp_path)
     later.answer(STANDARDISE, job_id="at work")
     later.answer(STANDARDISE, job_id="new")
+    later.runner.forget_old()
+    assert folders["untold"].exists()
     later.runner.forget_old()
     assert not folders["untold"].exists()
     assert [path.name for path in folders["with a model"].iterdir()] == ["model.json"]
@@ -80,9 +80,40 @@ def test_states_of_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(kept_setup, "MOST_STATES_BYTES", 250)
     remove_many(jobs, {folders[0]})
     assert {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")} == {"0", "7"}
-    monkeypatch.setattr(kept_setup, "STATES_FORGOTTEN_AFTER_S", -1.0)
+    monkeypatch.setattr(kept_setup, "STATES_FORGOTTEN_AFTER_LOOKS", 1)
+    remove_old(jobs, {folders[0]})
     remove_old(jobs, {folders[0]})
     assert {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")} == {"0"}
+
+
+@pytest.mark.redteam
+def test_a_clock_that_jumps_makes_no_state_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a year, and back: looks at unused states count; a use, or a damaged file, begins anew."""
+    monkeypatch.setattr(kept_setup, "STATES_FORGOTTEN_AFTER_LOOKS", 3)
+    jobs, year = tmp_path / "jobs", 365 * 86400.0
+    states = jobs / "job" / STREAM_STATES
+    states.mkdir(parents=True)
+    state = states / "rounds.state"
+    state.write_bytes(b"x")
+
+    def looks() -> int:
+        """Looks until it goes."""
+        for number in range(9):
+            if not state.exists():
+                return number
+            remove_old(jobs, ())
+        return 9
+
+    os.utime(state, (0, 0))  # long ago, by the clock of today
+    for at in (time.time() + year, time.time() - year):
+        monkeypatch.setattr(time, "time", lambda at=at: at)
+        remove_old(jobs, ())
+    assert state.exists()
+    os.utime(state, (year, year))
+    remove_old(jobs, ())
+    remove_old(jobs, ())
+    (tmp_path / "unused.json").write_text('{"job": 3}')
+    assert looks() == 4
 
 
 @pytest.mark.parametrize("steps", [[], [STANDARDISE], [STANDARDISE, CENTRE]])

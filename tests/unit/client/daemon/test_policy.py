@@ -86,6 +86,16 @@ def test_an_operator_signs_by_the_keys_that_the_policy_names() -> None:
     pinned.check_signed(None)
 
 
+def test_signed_jobs_without_a_fresh_list() -> None:
+    """They are run, unless the policy says otherwise; of unsigned ones the list says nothing."""
+    Policy(PolicySection()).check_signed(SIGNED, stale="no list has come")
+    strict = Policy(PolicySection(stale_revocations="refuse"))
+    strict.check_signed(SIGNED)
+    strict.check_signed(None)
+    with pytest.raises(SubmissionError, match=r"^no list has come.*policy\.stale_revocations"):
+        strict.check_signed(SIGNED, stale="no list has come")
+
+
 @pytest.mark.parametrize(
     ("section", "refused"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernfed.errors import DataError, PolicyError
@@ -119,6 +120,22 @@ def test_a_job_of_before_goes_on_as_it_was(tmp_path: Path) -> None:
     (kept.folder / "setup").mkdir(parents=True)
     (kept.folder / "setup" / "content").write_text(digest(former_rows(tmp_path, whole)))
     assert kept.load("d", whole).train.x.sum() == 1.0
+
+
+def test_blocks_of_a_job_of_before_stay_as_they_were(tmp_path: Path) -> None:
+    """A release before joined no blocks: a job that it began goes on with those it had."""
+    (tmp_path / "rows.csv").write_text("a,y\n" + "".join(f"{int(i % 8 == 0)},{i}\n" for i in range(160)))
+    schema = replace(SCHEMA, test_fraction=0.0)
+    now = opened(tmp_path, "now", policy=PolicySection())
+    found = now.load("d", schema)
+    assert found.block is not None
+    assert np.bincount(found.block).min() > 20
+    before = opened(tmp_path, "before", policy=PolicySection())
+    (before.folder / "setup").mkdir(parents=True)
+    (before.folder / "setup" / "content").write_text(f"{digest(found)} 2")
+    kept = before.load("d", schema).block
+    assert kept is not None
+    assert np.bincount(kept).max() < 20
 
 
 def former_rows(tmp_path: Path, schema: DataSchema) -> LocalData:

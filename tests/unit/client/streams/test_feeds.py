@@ -15,10 +15,10 @@ from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRu
 from kernfed.jobs.client_file import ClientFile, StreamFile
 from kernfed.journal import append
 from kernfed_client.streams import feeds
-from kernfed_client.streams.feeds import Spool, open_feeds, read_lines
+from kernfed_client.streams.feeds import Spool, open_feeds, read_lines, spool_folder
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.notices import NOTICES
-from kernfed_client.streams.streams import Position, spool_folder
+from kernfed_client.streams.streams import Position
 
 
 def rows_in(folder: Path) -> list[tuple[float, ...]]:

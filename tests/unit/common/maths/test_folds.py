@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernfed.maths.folds import deal, keep_apart, units, variance_of_means
+from kernfed.maths.folds import deal, joined, keep_apart, units, variance_of_means
 
 
 def test_without_copies_folds_are_dealt_round() -> None:
@@ -36,6 +36,19 @@ def test_rows_of_a_group_lie_in_one_fold_with_their_copies() -> None:
     unit = units(x, np.array([7, 7, 8, 8, 9, 9]))
     assert unit[0] == unit[1] == unit[4] == unit[5]
     assert unit[2] == unit[3] != unit[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_chains_of_copies_and_groups_are_one_whatever_their_length(seed: int) -> None:
+    """Each row of a long chain shares its content with one neighbour and its group with the other."""
+    draw = np.random.default_rng(seed)
+    links = np.arange(200)
+    order = draw.permutation(200)
+    copies, groups = (links // 2)[order], ((links + 1) // 2)[order]
+    copies, groups = np.append(copies, 100 + links), np.append(groups, 1000 + links)
+    unit = joined(copies, groups)
+    assert len(set(unit[:200])) == 1
+    assert list(unit[200:]) == list(range(1, 201))
 
 
 def test_no_more_is_kept_apart_than_asked() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kernfed.errors import AlreadyConnectedError, VersionMismatchError, WireError
+from kernfed.errors import AlreadyConnectedError, RevokedError, VersionMismatchError, WireError
+from kernfed.jobs.info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_server.federation.session import SessionLimits
@@ -87,6 +88,18 @@ async def test_cut_and_drain(registry: SessionRegistry) -> None:
     assert (await drain(b))[-1].goodbye.reason == "UNAVAILABLE"
     a.end("UNAVAILABLE", "again")
     assert await drain(a) == []
+
+
+@pytest.mark.redteam
+def test_a_hello_after_the_revocation(registry: SessionRegistry) -> None:
+    """Who called before, and keeps its hello back until it was revoked, gets no session; a new certificate does."""
+    registry.revoke("a")
+    registry.cut(frozenset({"serial-a"}), "REVOKED", "ask for a new token")
+    with pytest.raises(RevokedError, match="ask for a new token"):
+        connect(registry, "a")
+    assert (registry.present(), registry.revoked()) == (frozenset(), {"a"})
+    registry.open(ClientInfo("a"), "another", pb.Hello(protocol_version=1, instance_id="2"))
+    assert (registry.present(), set(registry.revoked())) == (frozenset({"a"}), set())
 
 
 async def test_revoked_operators_are_announced(registry: SessionRegistry) -> None:

@@ -85,7 +85,13 @@ def test_used_up_rounds_are_told(tmp_path: Path) -> None:
 ENDS: list[tuple[str, dict[str, Any], bool | None, str]] = [
     ("fedavg", {"rounds": 3}, False, "not arrived: all 3 rounds are used, and the last round moved the weights by"),
     ("fedprox", {"rounds": 3, "proximal": 1.0}, False, "not arrived: all 3 rounds are used, and the last round"),
-    ("fedprox", {"rounds": 40, "ridge": 1.0}, True, "arrived: the last round moved the weights by"),
+    ("fedprox", {"rounds": 40, "ridge": 1.0}, False, "not arrived: the last round moved the weights by 0"),
+    (
+        "fedavg",
+        {"rounds": 60, "ridge": 0.3, "local_steps": 1},
+        True,
+        "arrived: the relative distance to the pooled solution is at most",
+    ),
     ("fedavg", {"rounds": 3, "batch_size": 8}, False, "not arrived: all 3 rounds are used, and the last round"),
     ("dkrr", {}, None, "one round, as the method has: the mean of the clients' own solutions"),
     ("local", {}, True, "arrived: each client has solved for the model of its own rows"),

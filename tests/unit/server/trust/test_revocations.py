@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import structlog
 
 from kernfed.pki.authority import make_csr, new_key, serial_of
-from kernfed.pki.folder import parse_certificate
+from kernfed.pki.folder import parse_certificate, parse_key
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import Role, parse_principal
 from kernfed.pki.records import Revocation
 from kernfed.pki.registry_reader import RegistryReader
+from kernfed.pki.revocation_list import RENEWED_EVERY
 from kernfed.pki.successions import OVERLAP
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities
@@ -71,6 +73,31 @@ async def test_revoked_operators_are_told(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(ids.pki.revoke, "operator/ann")
         assert await told.get() == ({ann, bob}, 3)
+
+
+async def test_the_list_is_told_anew_each_hour(tmp_path: Path) -> None:
+    """A key with a revoked certificate leaves it when its other one expires; a clock that goes back hides no hour."""
+    ids = make_identities(tmp_path)
+    ann = Identity.load(ids.operator)
+    registry, now = ids.pki.registry, ids.pki.now()
+    key = parse_key(ann.key_pem, ids.operator)
+    second = ids.pki.authority.issue(key.public_key(), ann.principal, now=now)
+    registry.record(second, "renewal", now)
+    registry.revoke(ann.serial, now=now, why="lost")
+    told: asyncio.Queue[set[str]] = asyncio.Queue()
+    watch = RevocationWatch(
+        registry, on_operators=lambda serials, _: told.put_nowait(set(serials)), interval_s=0.01, now=lambda: now
+    )
+    async with running(watch), asyncio.timeout(LIMIT_S):
+        assert await told.get() == {ann.serial}
+        now += RENEWED_EVERY
+        assert await told.get() == {ann.serial}
+        now = second.not_valid_after_utc
+        assert await told.get() == {ann.serial, serial_of(second)}
+        await asyncio.sleep(0.05)
+        assert told.empty()
+        now -= timedelta(seconds=10)
+        assert await told.get() == {ann.serial}
 
 
 async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def descend(
         w: W, shape (D, C); not changed.
         learning_rate: Step size.
         momentum: m of the buffer b ← m b + gradient, by which V moves; it starts at 0 in every call.
-        num_epochs: Passes over the rows, each in a new order.
+        num_epochs: Passes over the rows, each in a new order; as many steps as batches of `batch_size` rows have.
         batch_size: Rows per step; 0: all rows.
         proximal: Weight of the proximal term; 0 for FedAvg.
         seed: Of the orders.
@@ -153,11 +153,11 @@ def _batches(head: Head, num_epochs: int, batch_size: int, seed: int, block: Int
     if batch_size == 0 or batch_size >= n:
         yield from itertools.repeat(head, num_epochs)
         return
-    seen = 0
+    left = num_epochs * -(-n // batch_size)  # blocks may make batches larger, and no training shorter
     for rows in batches(rng.stream(seed, "head", "batches"), n, batch_size, block):
-        if seen == num_epochs * n:
+        if not left:
             return
-        seen += len(rows)
+        left -= 1
         yield head.take(torch.from_numpy(rows).to(head.z.device))
 
 

@@ -62,7 +62,10 @@ def test_steps_compute_what_the_algorithm_says(job: LocalJob) -> None:
     assert np.allclose(start.weights, np.linalg.solve(hessian, moment))
     solve = LocalSolveRequest(ridge=RIDGE, num_features=moment.shape[0], num_outputs=moment.shape[1])
     assert np.array_equal(ridge.local_solve(job, solve).weights, start.weights)
-    assert np.allclose(ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).gradient, hessian @ w - moment)
+    told = ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w, energy=True))
+    assert np.allclose(told.gradient, hessian @ w - moment)
+    assert told.energy == pytest.approx(float(np.vdot(w, hessian @ w)))
+    assert ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).energy == 0.0
     assert np.allclose(
         ridge.newton_step(job, NewtonStepRequest(ridge=RIDGE, gradient=w)).newton_step, np.linalg.solve(hessian, w)
     )

@@ -187,6 +187,27 @@ def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
     assert "rows dropped for missing values, as data.missing says: ant 11, bee 12" in notes  # one line for all
 
 
+def test_batches_that_are_larger_than_asked_for_are_told(tmp_path: Path) -> None:
+    """The operator reads where, how large, and what to do; not where the job's batches are as large, or all rows."""
+    tamper: dict[tuple[str, str], Any] = {
+        ("ant", "data.describe"): lambda d: replace(d, block_rows=25),
+        ("bee", "data.describe"): lambda d: replace(d, block_rows=12),
+    }
+    told = {}
+    for batch in (0, 20):
+        job = make_job("fedavg", rounds=1, batch_size=batch)
+        notes = bench(regression_rows(THREE), tmp_path / str(batch), tamper=tamper).run(job).notes
+        told[batch] = [note for note in notes if "batch_size" in note]
+    assert told == {
+        0: [],
+        20: [
+            "batches of method.batch_size = 20 would hold a few rows that stand out in a column, or of a class, at ant "
+            "(25 rows); they are as large as it takes there for policy.min_rows of them. Leave out columns in which "
+            "few rows differ, or set method.batch_size to so many"
+        ],
+    }
+
+
 @pytest.mark.parametrize(("tamper", "reason"), BAD_DESCRIPTIONS)
 def test_a_faulty_description_refuses_the_job_with_a_line_per_client(tmp_path: Path, tamper: Any, reason: str) -> None:
     """With preflight "all" nothing is trained, and the operator reads which client and why."""

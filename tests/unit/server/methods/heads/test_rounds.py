@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError, DataError, JobError
+from kernfed.federation.events import EventKind
 from kernfed.maths.losses import Link
 from kernfed.models.global_model import GlobalModel, load_model, sha256
 from kernfed_server.jobs.diverged import DivergedRunError
@@ -315,3 +316,22 @@ def test_heads_need_a_loss_that_fits_at_the_client(tmp_path: Path) -> None:
                 loss=HeadLoss.LOGISTIC, bias=True, validation_fraction=0.0, seed=1, num_features=7, num_outputs=3
             ),
         )
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "arrived"), [("fednew", 40, True), ("fedavg", 4, False), ("fedprox", 4, False)]
+)
+def test_a_head_says_how_far_its_loss_is_above_the_least(
+    tmp_path: Path, method: str, rounds: int, arrived: bool
+) -> None:
+    """By the pooled gradient at the end, which is asked of all clients once."""
+    outcome = clients(tmp_path).run(head_job(method, rounds=rounds, ridge=0.01, client_fraction=1.0))
+    found = next(e.finding for e in outcome.journal.events if e.message == "end")
+    assert found is not None
+    assert found["arrived"] is arrived
+    assert "the norm of the pooled gradient is" in found["words"]
+    if arrived:
+        assert found["measure"] == "part of the pooled loss that is above its least, at most"
+        assert found["distance"] < 1e-3
+    asked = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_ANSWERED and e.step == "head.gradient"]
+    assert [e.round_num for e in asked] == [rounds] * len(clients(tmp_path).jobs)

@@ -1,0 +1,69 @@
+"""Blocks of rows, joined until in none of them a few rows stand out: a sum over a block is told as it is.
+
+All blocks of a job's rows, in their order, are halved, and each half again, for as long as in both halves no column,
+and no class, has fewer than `policy.min_rows` rows apart. So the blocks of all jobs on the same rows lie in one
+another, whatever columns each job takes: sums over blocks, added and subtracted, are sums over those of a job on one
+column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernfed.arrays import Array, Integers
+from kernfed.jobs.client_file import PolicySection
+from kernfed.maths.few_rows import columns_of_few
+from kernfed_client.data.partition_data import PartitionData
+
+
+def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integers:
+    """Number of each row's block after some were joined, (n,), in the order of the blocks.
+
+    Args:
+        block: Number of each row's block, (n,).
+        allowed: Whether some rows, by their places, may be a block.
+    """
+    order = np.argsort(block, kind="stable")
+    starts = np.append(np.flatnonzero(np.diff(block[order], prepend=-1)), len(order))
+    found, number, left = np.empty_like(block), 0, [(0, len(starts) - 1)]
+    while left:
+        low, high = left.pop()
+        middle = (low + high) // 2
+        halves = ((low, middle), (middle, high))
+        if high - low > 1 and all(allowed(order[starts[first] : starts[last]]) for first, last in halves):
+            left.extend(reversed(halves))
+        else:
+            found[order[starts[low] : starts[high]]] = number
+            number += 1
+    return found
+
+
+class FewStandOut:
+    """Judges whether fewer rows than the policy's least stand out in a column, a target or a class of some rows."""
+
+    def __init__(self, rows: PartitionData, policy: PolicySection) -> None:
+        """Take n rows of P columns."""
+        self._least = policy.min_rows
+        columns: list[Array] = []
+        if policy.sparse_columns != "allow":
+            columns = [rows.x, *([] if rows.y is None else [rows.y[:, None]])]
+        self._columns = np.column_stack(columns) if columns else None
+        self._codes: Array | None = None
+        if rows.labels is not None and policy.rare_classes != "allow":
+            self._codes = np.unique(rows.labels, return_inverse=True)[1]
+        self.blamed = np.zeros(rows.x.shape[1] + 1, dtype=np.bool_)
+        """Columns, and last the target, for which some rows were no block, (P + 1,)."""
+
+    def allows(self, rows: Integers) -> bool:
+        """Whether some rows, by their places, may be a block."""
+        few = np.zeros_like(self.blamed)
+        if self._columns is not None:
+            found = columns_of_few(self._columns[rows], self._least)
+            few[: len(found)] = found
+        if self._codes is not None:
+            counts = np.bincount(self._codes[rows])
+            few[-1] |= bool(((counts > 0) & (counts < self._least)).any())
+        self.blamed |= few
+        return not few.any()
