@@ -172,8 +172,8 @@ def write_features(config: Path, job_path: Path, partition: str, out: Path) -> t
     found = BackboneReader(file, schema, job.cohort.dataset).read(part, partition)
     y = found.y if found.labels is None else np.array(found.labels)
     assert y is not None  # noqa: S101  # one of the two is there
-    with files.output(out) as file:
-        np.savez(file, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
+    with files.output(out) as written:
+        np.savez(written, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
     return found.num_rows, found.x.shape[1]
 
 

@@ -102,6 +102,11 @@ class OpenStreamRequest(Request[StreamOpened]):
     former: Name = ""
     """Id of the job that this one goes on from: the client goes on from its own state of that; empty: none."""
 
+    @property
+    def goes_on_from(self) -> str:
+        """See `Request.goes_on_from`."""
+        return self.former
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryDrawn(Reply):
