@@ -115,7 +115,7 @@ def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
         chance = f"; at {listed(doubtful)} that may be chance, and own rows alone be better" if doubtful else ""
         notes.append(
             "on rows kept apart, what is kept has less squared error than own rows alone, with its standard error, at "
-            f"{listed(gains)}{chance}"
+            f"{listed(gains)}{chance}. These rows have a part in the consensus, so gains are somewhat too large"
         )
     unknown = [client for client, reply in sorted(kept.items()) if not reply.compared]
     if unknown:
