@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
-	$(PYTEST) -q -m "not slow" tests/unit $(ARGS)
+	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit $(ARGS)
 
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit tests/adversary $(ARGS)
@@ -66,15 +66,18 @@ fuzz: setup ## ten minutes of bent bytes for everything that reads some, e.g. ma
 redteam: setup ## every known attack against real processes, a line each with its outcome; CI runs them among the tests
 	$(PY) tests/soak/redteam.py $(ARGS)
 
+lies: setup ## every lie in every number that a client sends, in every method, a line each; ARGS="newton" for some
+	PYTHONPATH=tests $(PY) tests/soak/lies.py $(ARGS)
+
 advisories: setup ## known vulnerabilities of the pinned packages; says how many could be asked for
 	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
 	@.tools/audit/bin/python -m pip install -q 'pip-audit>=2.7'
 	$(PY) tools/advisories.py .tools/audit/bin/python constraints.txt deploy/constraints.txt
 
-sbom: setup ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
-	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
-	@.tools/audit/bin/python -m pip install -q 'cyclonedx-bom>=5'
-	deploy/image/sbom.sh .tools/audit/bin/python
+sbom: ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
+	@mkdir -p deploy/wheelhouse
+	python3 deploy/image/bill.py kernfed "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" deploy/wheelhouse \
+	  constraints.txt deploy/constraints.txt >deploy/wheelhouse/sbom.cdx.json
 
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run

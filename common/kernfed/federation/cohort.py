@@ -200,7 +200,12 @@ class Cohort(Weighing):
         return replies
 
     async def ask_each(
-        self, requests: Mapping[str, Request[R]], *, everyone: bool = False, drawn: bool = False
+        self,
+        requests: Mapping[str, Request[R]],
+        *,
+        everyone: bool = False,
+        drawn: bool = False,
+        refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
     ) -> dict[str, R]:
         """Ask each client something of its own; all requests are of one type.
 
@@ -208,6 +213,7 @@ class Cohort(Weighing):
             requests: Client to request; clients that have failed in this round are passed over.
             everyone: As in `ask`.
             drawn: As in `ask`.
+            refusing: As in `ask`.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -217,7 +223,7 @@ class Cohort(Weighing):
         for request in requests.values():
             validate(request, {})
         call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
-        return await self._ask(call)
+        return await self._ask(call, refusing=refusing)
 
     async def _ask(
         self,

@@ -2,7 +2,7 @@
 
 Three rules for every reply of every method. What a client stated at preparation binds it: counts of rows are those, and
 sums fit them. And numbers that one client alone sends, far beyond those of all others, come from a fault or a foe: that
-client is left out of the step, and named. Numbers that point against those of all others, which agree, may be
+client is left out of the step, and named. Numbers that point another way than those of all others, which agree, may be
 honest: they count, and their client is named.
 """
 
@@ -57,7 +57,7 @@ class Loud:
 
 @dataclass(slots=True)
 class Odd:
-    """Numbers of a client that count, though they point against those of all others, or are much larger."""
+    """Numbers of a client that count, though they point another way than those of all others, or are much larger."""
 
     client: str
     step: str
@@ -68,14 +68,14 @@ class Odd:
     of: int = 0
     """How often the clients' numbers told of a direction at all."""
     against: int = 0
-    """How often they pointed against all others', which agreed."""
+    """How often they pointed another way than all others', which agreed."""
     longer: float = 0.0
     """Their norm over that of any other client's, where it was greatest."""
 
     @property
     def words(self) -> str:
         """For people."""
-        did = "point against those of all other clients, which agree"
+        did = "point another way than those of all other clients, which agree"
         if 2 * self.against < self.times:
             did = f"are up to {self.longer:.2g} times as large as those of any other client"
         return (
@@ -238,7 +238,7 @@ class Ledger:
         return [found[client] for client in sorted(found)]
 
     def _compare(self, request: Request[R], replies: Mapping[str, R]) -> None:
-        """Remember the client whose directions point against those of all others, or are much longer."""
+        """Remember the client whose directions point another way than those of all others, or are much longer."""
         for field in request.reply.directions if len(replies) >= FEWEST else ():
             arrays = {client: getattr(reply, field) for client, reply in replies.items()}
             before = getattr(request, field, None)
@@ -301,6 +301,8 @@ def _numbers(reply: Reply) -> list[tuple[FieldInfo, Any]]:
     found = []
     for f in fields_of(type(reply)):
         value = getattr(reply, f.name)
+        if isinstance(value, tuple) and f.item is float:
+            value = np.array(value, dtype=np.float64)
         if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
             found.append((f, value))
     return found

@@ -1,4 +1,4 @@
-"""Whether one of several arrays points against all others, which agree, or is much longer than they are."""
+"""Whether one of several arrays points another way than all others, which agree, or is much longer than they are."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ _AGREE = 0.5
 """Cosine of each of the others to the mean of the rest, from which on they agree."""
 _AGAINST = -0.3
 """Cosine to the mean of the others below which an array points against them."""
+_AGREE_WELL = 0.85
+"""The others' cosines from which on they agree so well..."""
+_AWAY = 0.4
+"""...that an array stands out which does not point against them, but has a cosine below this one."""
 _LONG = 8.0
 """An array so many times as long as the longest of the others stands out, whichever way it points."""
 _CANCELLED = 0.2
@@ -35,7 +39,7 @@ class Odd:
     longer: float
     """Its norm over the largest of theirs."""
     against: bool
-    """Whether it points against the others, which agree; else it is much longer."""
+    """Whether it points another way than the others, which agree; else it is much longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Comparison:
 
 
 def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison:
-    """Look for the one array that points against all others, or is much longer than all others.
+    """Look for the one array that points another way than all others, or is much longer than all others.
 
     Arrays that nearly cancel tell no direction: at the optimum of a sum of functions their gradients sum to 0, so that
     each points against the sum of the others.
@@ -79,8 +83,10 @@ def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison
     common = np.einsum("i,ij->j", sizes / sizes.sum(), parts)
     if np.sqrt(np.einsum("j,j->", common, common)) < _CANCELLED:
         return Comparison()
-    if cosines[least] < _AGAINST and _to_rest(np.delete(parts, least, axis=0)).min() >= _AGREE:
-        return odd(least, against=True)
+    if cosines[least] < _AWAY:
+        agreed = _to_rest(np.delete(parts, least, axis=0)).min()
+        if agreed >= (_AGREE if cosines[least] < _AGAINST else _AGREE_WELL):
+            return odd(least, against=True)
     return Comparison(tells=True)
 
 

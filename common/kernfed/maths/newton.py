@@ -251,6 +251,10 @@ _ROUNDING = 1e-6
 """Of inner products, relative to the norms of what they are of; messages may have been rounded to float32."""
 
 
+_FITS = 1e-4
+"""Of what a client's product and its own solution say of each other, relative to the norms of all that is in it."""
+
+
 _NEAR = 1e-3
 """Of a distance to a client's own solution, relative to its size: below it, rounding decides what points where."""
 
@@ -281,6 +285,26 @@ def not_a_product(direction: Floats, product: Floats, ridge: float = 0.0) -> Ite
     along, size, found = _inner(direction, product)
     if along < 0.999 * ridge * size**2 - _ROUNDING * size * found:
         yield "states a Hessian product that is smaller along its direction than the ridge makes it"
+
+
+def not_of_its_start(own: Floats, moment: Floats, direction: Floats, product: Floats) -> Iterator[str]:
+    """Say why H Z cannot be of the H with H W_j = c_j: of a symmetric one, W_j'(H Z) is c_j'Z.
+
+    Args:
+        own: W_j, shape (M, C): the client's own solution.
+        moment: c_j, the same shape.
+        direction: Z, shape (M, N).
+        product: H Z, the same shape.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        w, c, z, hz = (np.asarray(array, dtype=np.float64) for array in (own, moment, direction, product))
+        away = float(np.linalg.norm(w.T @ hz - c.T @ z))
+        most = float(np.linalg.norm(w) * np.linalg.norm(hz) + np.linalg.norm(c) * np.linalg.norm(z))
+    if away > _FITS * most:
+        yield (
+            f"states a product, or a solve, that is not of the problem of its own solution: {away:.3g} lies between "
+            f"what both say of each other, and rounding explains {_FITS * most:.3g}"
+        )
 
 
 def not_a_gradient(at: Floats, own: Floats, gradient: Floats, ridge: float, most: float = math.inf) -> Iterator[str]:

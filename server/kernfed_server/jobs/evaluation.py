@@ -20,6 +20,11 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 
+FAR_ERROR = 100.0
+"""How many times the largest mean squared error of all other clients one client's is before it is told of."""
+_SOME_ERROR = 1e-6
+"""Of the mean square of its targets: less is no error to speak of."""
+
 
 async def evaluate(
     setup: Setup, cohort: Cohort, run: Run, weights: Array, training: Scores | None = None
@@ -112,7 +117,30 @@ async def measured(
     for client, problem in implausible(sums).items():
         run.note_once(f"the metrics of {client} are left out: {problem}")
         del sums[client]
+    for client, words in far_errors(sums).items():
+        run.note_first(f"far errors {client}", words)
     return collect(sums, task)
+
+
+def far_errors(sums: Mapping[str, tuple[MetricSums, ...]]) -> dict[str, str]:
+    """Words on clients whose errors count, and are `FAR_ERROR` times those of all others, of which there are two."""
+    found: dict[str, str] = {}
+    for model in sorted({s.model for parts in sums.values() for s in parts}):
+        of_model = {c: s for c, parts in sums.items() for s in parts if s.model == model and s.num_rows}
+        errors = {client: s.squared_error / s.num_rows for client, s in of_model.items()}
+        if len(errors) <= 2:
+            continue
+        top = max(errors, key=lambda client: errors[client])
+        known = max(error for client, error in errors.items() if client != top)
+        told = of_model[top]
+        size = told.target_sum_squares / told.num_rows + told.target_mean**2
+        if errors[top] > max(FAR_ERROR * known, _SOME_ERROR * size):
+            found.setdefault(
+                top,
+                f"{top} states a mean squared error of {errors[top]:.3g} ({model} model), and of no other client it is "
+                f"more than {known:.3g}: metrics over all test rows are mostly its own; check its data and their units",
+            )
+    return found
 
 
 def implausible(sums: Mapping[str, tuple[MetricSums, ...]]) -> dict[str, str]:

@@ -95,6 +95,8 @@ class DataDescription(Reply):
     diagnostics = (
         "mean",
         "sum_squares",
+        "deviation",
+        "mean_rest",
         "target_mean",
         "target_deviation",
     )  # the agreement on scales names clients in other units

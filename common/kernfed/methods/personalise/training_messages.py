@@ -50,6 +50,7 @@ class PersonalStart(Reply):
     """H_j⁻¹ c_j and c_j."""
 
     models = ("moment",)
+    directions = ("moment",)
 
     num_rows: Rows
     weights: Annotated[Array, Shape("M", "C")]

@@ -57,7 +57,6 @@ def check_description(schema: DataSchema, description: DataDescription) -> None:
         raise InvalidReplyError("states no training row")
     if description.backbone and not schema.backbone:
         raise InvalidReplyError("states a backbone, where the job names none")
-    check_moments(description)
     if not set(description.sparse_columns) <= {*schema.features, schema.target}:
         raise InvalidReplyError("states columns with few rows that differ, which the job does not use")
     outside, ranges = description.outside_rows, schema.ranges
@@ -75,6 +74,7 @@ def check_description(schema: DataSchema, description: DataDescription) -> None:
             raise InvalidReplyError(
                 f"states {description.num_rows} training rows, but its classes add up to {sum(counts)}"
             )
+    check_moments(description)
 
 
 def agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Array
+from kernfed.arrays import GREATEST, Array
 from kernfed.errors import InvalidReplyError
 from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec
@@ -25,7 +25,11 @@ from kernfed_server.jobs.run import Run
 
 _ROUNDING = 1e-6
 _SAME_MEAN = 1e-3
-"""Relative difference up to which two means of the same targets agree."""
+"""Relative difference up to which two means of the same targets, or squares of the same rows, agree."""
+_REST = 1e-15
+"""Of a mean: more than its last place."""
+_TINY = 1e-250
+"""Squares below it may have left the range of numbers."""
 TOO_FAR = 30.0
 """A client stands apart beyond so many deviations of all the others."""
 
@@ -64,13 +68,23 @@ def check_moments(reply: StatedMoments) -> None:
     """Refuse moments that no rows have.
 
     Raises:
-        InvalidReplyError: A sum of squares is negative, or a list has another length than there are columns.
+        InvalidReplyError: A sum of squares is negative or not that of the deviation, the rest of a mean is no rounding
+            of it, or a list has another length than there are columns.
     """
     if (reply.sum_squares < 0).any():
         raise InvalidReplyError("states a negative sum of squares")
     for name, values in (("deviations", reply.deviation), ("rests of means", reply.mean_rest)):
         if len(values) not in (0, len(reply.mean)):
             raise InvalidReplyError(f"states {len(values)} {name} for {len(reply.mean)} columns")
+    if reply.mean_rest and (np.abs(reply.mean_rest) > _REST * np.abs(reply.mean)).any():
+        raise InvalidReplyError("states what a mean lost to rounding, and more than rounding takes")
+    if reply.deviation:
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.square(reply.deviation) * reply.num_rows
+        told = (reply.sum_squares > _TINY) | (squares > _TINY)
+        apart = np.abs(reply.sum_squares - squares) > _SAME_MEAN * np.maximum(reply.sum_squares, squares)
+        if (told & apart & (squares < GREATEST)).any():
+            raise InvalidReplyError("states a deviation, and a sum of squares that is not of it")
 
 
 def check_embedding(

@@ -1,4 +1,4 @@
-"""An alarm before round 1: a client whose column seems to be in another unit than at the others."""
+"""Alarms before round 1: a client whose column seems to be in another unit than at the others, or lies elsewhere."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ AGREED = 4.0
 
 ALIKE = 1.5
 """...up to this factor."""
+
+ELSEWHERE = 3.0
+"""Deviations, of its own and of the others', by which a client's mean that is told of differs from theirs."""
 
 
 def unit_factors(mean: Floats, deviation: Floats) -> Floats:
@@ -53,8 +56,26 @@ def unit_factors(mean: Floats, deviation: Floats) -> Floats:
     return np.where(told, factor, 1.0)
 
 
+def places(mean: Floats, deviation: Floats) -> Floats:
+    """Tell by how many deviations each client's mean differs from the others', the medians over three clients or more.
+
+    Args:
+        mean: Shape (clients, columns).
+        deviation: The same.
+
+    Returns:
+        The difference over the larger of both deviations, the same shape; 0 where neither is above 0.
+    """
+    apart = mean - np.median(mean, axis=0)
+    largest = np.maximum(deviation, np.median(deviation, axis=0))
+    return np.divide(apart, largest, out=np.zeros_like(apart), where=largest > 0)
+
+
 def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
-    """Note client, column and factor where a unit seems to differ, in features and in a regression's target."""
+    """Note client, column and factor where a unit seems to differ, in features and in a regression's target.
+
+    Where it does not, note columns whose mean lies elsewhere than at all other clients.
+    """
     clients = [client for client, d in sorted(described.items()) if d.num_rows >= FEWEST_ROWS]
     if len(clients) < 2:
         return
@@ -75,6 +96,15 @@ def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run
                 f"{client}: values spread otherwise than {others}, as if in another unit: {listed(found)}; bring them "
                 "to one unit at every client"
             )
+    if len(clients) > 2:
+        for client, row in zip(clients, np.where(factors == 1.0, places(mean, deviation), 0.0), strict=True):
+            found = [f"{names[j]} by {abs(row[j]):.2g} deviations" for j in np.flatnonzero(np.abs(row) > ELSEWHERE)]
+            if found:
+                where = listed(found, 6, more=" and {left} more")
+                run.note(
+                    f"{client}: means lie elsewhere than the other clients': {where}; its rows are of another kind, "
+                    "or at fault; check signs, units and missing values there"
+                )
 
 
 def note_units_beside(

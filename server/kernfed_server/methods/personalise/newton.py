@@ -21,7 +21,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request
-from kernfed.maths.newton import BlockConjugateGradients
+from kernfed.maths.newton import BlockConjugateGradients, not_of_its_start
 from kernfed.methods.personalise.training_messages import (
     KeepModelRequest,
     PersonalProductsRequest,
@@ -79,7 +79,7 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
         for i, c in enumerate(solver.targets.names)
         if c in present
     }
-    await job.run.optional(job.cohort.ask_each(own), "not all clients could keep their models")
+    await job.run.optional(job.cohort.ask_each(own, drawn=True), "not all clients could keep their models")
     result = metrics.merged(await job.measure(solver.federated))
     job.publish(found, result)
     return result
@@ -172,6 +172,7 @@ class _Solver:
                 residuals,
                 lambda ridge, r: PersonalStepsRequest(ridge=ridge, residuals=r, intercept=self.intercept),
                 lambda reply: reply.steps,
+                solve=True,
             )
             for t, step in steps.items():
                 state = self.states[t]
@@ -255,21 +256,35 @@ class _Solver:
         columns: Mapping[int, Floats],
         request: Callable[[float, Floats], Request[R]],
         read: Callable[[R], Floats],
+        *,
+        solve: bool = False,
     ) -> dict[int, Floats]:
         """Send each client the matrices of the targets that weigh it; weighted sums of what comes back, per target.
 
-        Where a client falls out, its targets go on without it from a fresh start, and are not in the result.
+        What comes back has to be of the client's own problem, whose solution and moment are known. Where a client
+        falls out, its targets go on without it from a fresh start, and are not in the result.
+
+        Args:
+            columns: By target, shape (M, C).
+            request: (ridge, matrices side by side) -> what a client is asked.
+            read: What it answers.
+            solve: Whether that is H⁻¹ of what was sent; else H times it.
         """
         order = sorted(columns)
         rows = self.mix[order]
         ridge = ridge_of(self.job.settings)
-        requests = {}
+        sent = {}
         for k, client in enumerate(self.clients):
             weighing = [t for t, w in zip(order, rows[:, k], strict=True) if w > 0]
             if weighing:
-                stacked = np.concatenate([columns[t] for t in weighing], axis=1)
-                requests[client] = request(ridge, stacked)
-        replies = await self.job.cohort.ask_each(requests, everyone=True)
+                sent[client] = np.concatenate([columns[t] for t in weighing], axis=1)
+        requests = {client: request(ridge, stacked) for client, stacked in sent.items()}
+
+        def refusing(client: str, reply: R) -> Iterable[str]:
+            k, pair = self.clients.index(client), (sent[client], read(reply))
+            return not_of_its_start(self.own[k], self.moments[k], *(reversed(pair) if solve else pair))
+
+        replies = await self.job.cohort.ask_each(requests, everyone=True, drawn=True, refusing=refusing)
         c = self.shape[1]
         parts = {}
         for k, client in enumerate(self.clients):

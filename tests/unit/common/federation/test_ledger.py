@@ -189,7 +189,7 @@ def test_who_points_against_all_others_is_remembered() -> None:
     assert not books.outliers(ASKED, {client: gradient(0.1) for client in "abcm"})
     (odd,) = books.odd
     assert (odd.client, odd.times, odd.of) == ("m", 3, 4)
-    assert "m sent numbers that point against those of all other clients" in odd.words
+    assert "m sent numbers that point another way than those of all other clients" in odd.words
     assert "Gradient.gradient of newton.gradient, 3 of 4 times" in odd.words
 
 

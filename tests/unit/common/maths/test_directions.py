@@ -1,4 +1,4 @@
-"""Which of several arrays points against all others, or is much longer."""
+"""Which of several arrays points another way than all others, or is much longer."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ def test_a_much_longer_one_is_found_whichever_way_it_points() -> None:
     assert odd is not None
     assert (odd.index, odd.against) == (3, False)
     assert odd.longer > 8
+
+
+def test_one_that_points_elsewhere_stands_out_where_all_others_agree_well() -> None:
+    """Numbers of -1 throughout, as long as the others'; where these agree less well nobody is named."""
+    arrays = alike(4)
+    arrays[2] = -np.ones((40, 2))
+    odd = compared(arrays).odd
+    assert odd is not None
+    assert (odd.index, odd.against) == (2, True)
+    assert -0.3 < odd.cosine < 0.4
+    arrays = alike(4, noise=1.0)
+    arrays[2] = -np.ones((40, 2))
+    assert compared(arrays).odd is None
 
 
 def test_where_arrays_cancel_or_differ_nobody_is_named() -> None:

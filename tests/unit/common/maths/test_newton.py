@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
-from kernfed.maths.newton import EPS_FLOAT32, BlockConjugateGradients, PaperNewton, not_a_gradient
+from kernfed.maths.newton import EPS_FLOAT32, BlockConjugateGradients, PaperNewton, not_a_gradient, not_of_its_start
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_testing.properties import examples
 from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
@@ -275,3 +275,22 @@ def test_a_gradient_fits_the_own_solution(lie: str) -> None:
     found = list(not_a_gradient(at, own, told.astype(np.float32), 1e-3, 2.0))
     assert bool(found) == (lie != "none")
     assert not list(not_a_gradient(own * (1 + 1e-7), own, told, 1e-3, 2.0))
+
+
+@pytest.mark.parametrize("ridge", [1e-8, 1e-2])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_products_and_solves_fit_the_own_solution(ridge: float, dtype: type) -> None:
+    """Of one symmetric matrix, rounded or not; with a turned sign, numbers of -1, or another length they do not."""
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(30, 12)) * np.logspace(0, -4, 12), random.normal(size=(30, 2))
+    h, moment, z = x.T @ x / 30 + ridge * np.eye(12), x.T @ y / 30, random.normal(size=(12, 4))
+    own: Matrix = np.linalg.solve(h, moment).astype(dtype)
+    product: Matrix = (h @ z).astype(dtype)
+    solve: Matrix = np.linalg.solve(h, z).astype(dtype)
+    moment = moment.astype(dtype)
+    assert not list(not_of_its_start(own, moment, z, product))
+    assert not list(not_of_its_start(own, moment, solve, z))
+    for lie in (-product, 0 * product, 0 * product - 1, 20 * product, np.full_like(product, 1e30)):
+        assert list(not_of_its_start(own, moment, z, lie))
+    for lie in (-solve, 20 * solve):
+        assert list(not_of_its_start(own, moment, lie, z))

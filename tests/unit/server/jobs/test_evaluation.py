@@ -8,7 +8,7 @@ import pytest
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
-from kernfed_server.jobs.evaluation import collect, implausible
+from kernfed_server.jobs.evaluation import collect, far_errors, implausible
 
 
 def test_pooled_metrics_are_those_of_all_rows_together() -> None:
@@ -70,3 +70,13 @@ def test_other_units_and_perfect_models_are_plausible() -> None:
     """A client with targets a thousand times larger stays, and so do errors where others have none."""
     assert not implausible({"ant": sums(0.1), "bee": sums(1e5, 1e6), "cat": sums(0.2)})
     assert not implausible({"ant": sums(0.0), "bee": sums(0.0), "cat": sums(2.0)})
+
+
+def test_errors_far_beyond_all_others_are_told_of() -> None:
+    """They may be honest, and count; of two clients nobody knows which is far off, and noise is no error."""
+    found = far_errors({"a": sums(0.1), "b": sums(0.3), "m": sums(40.0)})
+    assert list(found) == ["m"]
+    assert "mean squared error of 40 (global model), and of no other client it is more than 0.3" in found["m"]
+    assert not far_errors({"a": sums(0.1), "b": sums(0.3), "m": sums(20.0)})
+    assert not far_errors({"a": sums(0.1), "m": sums(40.0)})
+    assert not far_errors({"a": sums(1e-30), "b": sums(0.0), "m": sums(1e-9)})

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, JobError
+from kernfed.federation.messages.data import DataDescription
 from kernfed.maths.statistics import moments
 from kernfed_server.jobs.start.scales import stands_apart
-from kernfed_server.jobs.start.units import unit_factors
+from kernfed_server.jobs.start.units import places, unit_factors
 from kernfed_simulation.federation import Rows
-from kernfed_testing.in_process import bench, make_job, regression_rows
+from kernfed_testing.in_process import Tamper, bench, make_job, regression_rows
 
 SIZES = {"ant": 40, "bee": 50, "cat": 60, "dog": 45}
 
@@ -116,3 +119,42 @@ def test_lengthscales_of_columns_need_random_features() -> None:
     """The key and the kernel are named."""
     with pytest.raises(ConfigError, match=r'lengthscale = "columns" is for random features, and the linear map'):
         make_job("newton", features='kernel = "linear"\nlengthscale = "columns"')
+
+
+def test_a_client_whose_means_lie_elsewhere_is_named(tmp_path: Path) -> None:
+    """Rows four deviations away, as with a turned sign: they count, and a note tells of client and column."""
+    rows = regression_rows(SIZES)
+    x = rows["dog"].x_train + np.array([0.0, 4.0, 0.0])
+    changed = bench({**rows, "dog": replace(rows["dog"], x_train=x)}, tmp_path).run(make_job("dkrr"))
+    (told,) = [note for note in changed.notes if "means lie elsewhere" in note]
+    assert told.startswith("dog: means lie elsewhere than the other clients': x1 by 3.7 deviations")
+    assert not any("means lie elsewhere" in note for note in bench(rows, tmp_path).run(make_job("dkrr")).notes)
+
+
+def test_places_are_in_deviations_of_the_wider_rows() -> None:
+    """A narrow client within the others' range lies nowhere else; columns without a deviation say nothing."""
+    mean = np.array([[0.0, 1.0], [0.1, 2.0], [0.9, 3.0]])
+    deviation = np.array([[1.0, 0.0], [1.0, 0.0], [0.01, 0.0]])
+    np.testing.assert_allclose(places(mean, deviation), [[-0.1, 0.0], [0.0, 0.0], [0.8, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (lambda d: {"mean_rest": (-1.0,) * len(d.mean)}, "states what a mean lost to rounding"),
+        (lambda d: {"sum_squares": 1e5 * d.sum_squares}, "a sum of squares that is not of it"),
+        (lambda d: {"deviation": (0.0,) * len(d.mean)}, "a sum of squares that is not of it"),
+        (lambda d: {"deviation": (1e300,) * len(d.mean)}, "holds numbers beyond 1e\\+100"),
+    ],
+)
+def test_moments_of_no_rows_are_refused(
+    tmp_path: Path, changes: Callable[[DataDescription], dict[str, Any]], why: str
+) -> None:
+    """A mean's rest is of its last place, and a deviation says the same as its sum of squares."""
+
+    def lie(reply: Any) -> Any:
+        return replace(reply, **changes(reply))
+
+    tamper: dict[tuple[str, str], Tamper] = {("bee", "data.describe"): lie}
+    with pytest.raises(JobError, match=f"bee: INVALID_REPLY: .*{why}"):
+        bench(regression_rows(SIZES), tmp_path, tamper=tamper).run(make_job("dkrr"))
