@@ -34,7 +34,8 @@ from kernfed_server.config import CoordinatorFile
 DOCS = Path(__file__).resolve().parent
 RECORDS = DOCS.parent / "experiments" / "records"
 TABLE = re.compile(
-    r"(?P<begin><!-- (?P<kind>table|steps|methods|records)(?:: (?P<of>[\w ]+))? -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
+    r"(?P<begin><!-- (?P<kind>table|steps|methods|records)(?:: (?P<of>[\w ]+))? -->\n)"
+    r"(?P<body>.*?)(?P<end><!-- end -->)",
     re.DOTALL,
 )
 SETTINGS = re.compile(r"^## Settings\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)

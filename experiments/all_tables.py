@@ -18,18 +18,20 @@ from records import RECORDS, differences
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = sorted(
-    p.stem for p in HERE.glob("*_*.py") if not p.stem.endswith(("_common", "_data", "_files", "_backbone"))
+    p.stem
+    for p in HERE.glob("*_*.py")
+    if not p.stem.startswith("all_") and not p.stem.endswith(("_common", "_data", "_files", "_backbone"))
 )
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few draws of small problems")
     parser.add_argument("--out", type=Path, default=HERE / "out", help="folder for JSON and plots")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--limit-s", type=float, default=6 * 3600.0, help="seconds after which a script is ended")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     out = options.out / ("all-quick" if options.quick else "all")
     out.mkdir(parents=True, exist_ok=True)
     failed = []
