@@ -93,7 +93,7 @@ def comparison_words(found: Comparison) -> str:
         where.append(f"worse at {len(found.worse)} of {found.num_clients} clients: {names}")
     pooled = ""
     if found.pooled is not None and found.pooled_against is not None:
-        pooled = f" over all test rows {number(found.pooled)} against {number(found.pooled_against)}"
+        pooled = f" over all measured rows {number(found.pooled)} against {number(found.pooled_against)}"
     measured = f"{METRICS.get(found.metric, found.metric)}{pooled}"
     return f"the {found.model} model against {found.called}, by {measured}: {', '.join(where)}"
 
