@@ -32,7 +32,8 @@ from reweight_common import (
 )
 
 from kernfed.federation.messages.base import Kind
-from kernfed.jobs.client_file import BackboneSection, PolicySection
+from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.client_models import BackboneSection
 from kernfed_client.data.local_job import LocalJob
 
 TRAIN = [[5862 if c == 5 + k else 34 for c in range(10)] for k in range(5)]
