@@ -228,7 +228,7 @@ def renew(
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="New name or address of the coordinator, beside those of before; repeat for more."),
+        typer.Option(help="New name or address of the coordinator; repeat for more. Names of before stay."),
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="With --host: the names of before count no more.")] = False,
     days: Annotated[float | None, typer.Option(min=0.0001, max=3650, help="Life in days. Default: as before.")] = None,
