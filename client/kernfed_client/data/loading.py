@@ -9,7 +9,7 @@ import structlog
 
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
-from kernfed_client.data import content
+from kernfed_client.data import content, few_in_columns
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.site_notes import site_notes
@@ -65,11 +65,7 @@ def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
 
     1: the policy allows any number.
     """
-    policy = _by_rules(file, setup).policy
-    return (
-        1 if policy.sparse_columns == "allow" else policy.min_rows,
-        policy.min_rows if policy.sparse_columns == "constant-in-tests" else 1,
-    )
+    return few_in_columns.fewest_apart(_by_rules(file, setup).policy, content.rules(setup))
 
 
 def _by_rules(file: ClientFile, setup: Path) -> ClientFile:

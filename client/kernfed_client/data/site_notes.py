@@ -11,7 +11,8 @@ import numpy as np
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.clipping import clip_rows
 from kernfed.wording import listed
-from kernfed_client.data.partitions import LocalData, in_file
+from kernfed_client.data.partition_data import in_file
+from kernfed_client.data.partitions import LocalData
 
 _MAX_COLUMNS = 40
 """That get a note of a kind."""

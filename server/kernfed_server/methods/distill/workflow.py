@@ -364,6 +364,8 @@ class _Distillation:
                 state.far_rows.get(c, 0.0),
                 c in kept and kept[c].alone,
                 1.0 - kept[c].own_share if c in kept else 1.0,
+                kept[c].gain if c in kept else 0.0,
+                kept[c].gain_error if c in kept else 0.0,
             )
             for c in state.clients
             if c in state.last
