@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -53,7 +54,7 @@ def load_rows(
         section = file.datasets.get(dataset)
         streams = schema.on_stream and section is not None and section.stream is not None
         if streams or not begun:
-            refuse_near_sets(file, dataset, schema, data)
+            data = replace(data, dealt_anew=refuse_near_sets(file, dataset, schema, data))
         content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
         for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
             log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)

@@ -99,6 +99,9 @@ class LocalData:
     joined_columns: tuple[str, ...] = ()
     """Columns, or the target, for which blocks were joined: else few rows of one would stand out in them."""
 
+    dealt_anew: bool = False
+    """Whether other rows are held out than in an earlier job, though most of its rows are the same."""
+
     @property
     def block_rows(self) -> int:
         """Rows of the largest block, where blocks were joined; else 0."""

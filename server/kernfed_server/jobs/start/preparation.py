@@ -169,6 +169,12 @@ async def prepare(
             "administrator can allow them with policy.sparse_columns"
         )
     _note_large_batches(job, described, run)
+    if anew := [client for client, d in described.items() if d.dealt_anew]:
+        run.note(
+            f"{listed(anew)}: other rows are held out than in an earlier job on these columns, though most rows "
+            "there are the same, so metrics of the two are not of the same rows; a column of the file may change with "
+            "each export: let its site leave it out, or give a test partition"
+        )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:

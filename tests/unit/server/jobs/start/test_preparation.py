@@ -188,6 +188,14 @@ def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
     assert "rows dropped for missing values, as data.missing says: ant 11, bee 12" in notes  # one line for all
 
 
+def test_rows_that_are_held_out_anew_are_told(tmp_path: Path) -> None:
+    """An operator who compares two jobs reads that their metrics are of other rows."""
+    tamper: dict[tuple[str, str], Any] = {("bee", "data.describe"): lambda d: replace(d, dealt_anew=True)}
+    notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
+    [note] = [note for note in notes if "held out" in note]
+    assert note.startswith("bee: other rows are held out than in an earlier job on these columns, though most rows")
+
+
 def test_batches_that_are_larger_than_asked_for_are_told(tmp_path: Path) -> None:
     """The operator reads where, how large, and what to do; not where the job's batches are as large, or all rows."""
     tamper: dict[tuple[str, str], Any] = {
