@@ -20,8 +20,8 @@ setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets d
 demo: setup ## four hospitals train together on this machine: one coordinator, four clients, mutual TLS
 	$(PY) examples/heart/demo.py
 
-experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna --repetitions 10"
-	$(PY) experiments/$(subst -,_,$(or $(NAME),$(error give NAME=newton-table4))).py $(ARGS)
+experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna"; NAME=all runs every one
+	$(PY) experiments/$(subst -,_,$(patsubst all,all-tables,$(or $(NAME),$(error give NAME=newton-table4)))).py $(ARGS)
 
 format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .
@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
-	$(PYTEST) -q -m "not slow" tests/unit $(ARGS)
+	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit $(ARGS)
 
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit tests/adversary $(ARGS)
@@ -74,10 +74,10 @@ advisories: setup ## known vulnerabilities of the pinned packages; says how many
 	@.tools/audit/bin/python -m pip install -q 'pip-audit>=2.7'
 	$(PY) tools/advisories.py .tools/audit/bin/python constraints.txt deploy/constraints.txt
 
-sbom: setup ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
-	@test -x .tools/audit/bin/python || $(PY) -m venv .tools/audit
-	@.tools/audit/bin/python -m pip install -q 'cyclonedx-bom>=5'
-	deploy/image/sbom.sh .tools/audit/bin/python
+sbom: ## the software bill of materials of the images' Python packages (CycloneDX), beside the wheels
+	@mkdir -p deploy/wheelhouse
+	python3 deploy/image/bill.py kernfed "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" deploy/wheelhouse \
+	  constraints.txt deploy/constraints.txt >deploy/wheelhouse/sbom.cdx.json
 
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run

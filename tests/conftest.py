@@ -2,7 +2,8 @@
 leave open fails one of their own module.
 
 Where CI is set, properties are tried on the same inputs each time: a change is judged by what it changed. The profile
-`thorough` tries five times as many: make test-unit ARGS="--hypothesis-profile thorough".
+`thorough` tries five times as many: make test-unit ARGS="--hypothesis-profile thorough"; `quick`, of `make test-quick`,
+a fifth.
 """
 
 import gc
@@ -24,6 +25,7 @@ from hypothesis import settings
 # No deadlines: they would judge the machine's other work. A test that hangs is ended by pytest's own limit.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 

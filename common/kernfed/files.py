@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Self, TypeVar
@@ -97,8 +97,10 @@ class Part:
         """Begin the block at whose end it is closed."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """See `close`."""
+    def __exit__(self, _kind: object, err: BaseException | None, _trace: object) -> None:
+        """See `close`; a full disk is told with the file that it did not take."""
+        if isinstance(err, OSError) and err.errno in _FULL and err.filename is None:
+            err.filename = str(self.target)
         self.close()
 
 
@@ -117,6 +119,28 @@ def replace(path: Path, data: bytes, *, durable: bool, mode: int | None = None) 
     with Part(path, mode=mode) as part:
         part.file.write(data)
         part.keep(durable=durable)
+
+
+@contextlib.contextmanager
+def output(path: Path) -> Iterator[BinaryIO]:
+    """A file that a person named for a result: whole or not at all, behind a link too.
+
+    What is there and is no file, such as a pipe or `/dev/null`, is written to and stays; moving a file to its place
+    would remove it from the machine.
+
+    Args:
+        path: Its place.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with path.open("wb") as file:
+            yield file
+        return
+    with Part(Path(os.path.realpath(path))) as part:
+        yield part.file
+        part.keep(durable=False)  # the same command makes it again
 
 
 def is_part(path: Path) -> bool:

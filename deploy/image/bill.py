@@ -1,31 +1,56 @@
-"""Print the bill of materials of the image in which this runs (CycloneDX 1.6, JSON): python3 bill.py IMAGE VERSION.
+"""Print a bill of materials (CycloneDX 1.6, JSON): python3 bill.py NAME VERSION [FOLDER CONSTRAINTS...].
 
-It lists Python's packages and Debian's, as both write them down where they are installed. Nothing is asked over a
-network, and the same image gives the same bytes.
+Of the image in which this runs it lists Python's packages and Debian's, as both write them down where they are
+installed; of a folder its wheels, with their digests, or where it has none the versions that the constraints pin.
+Nothing is asked over a network, and the same image or folder gives the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 STATUS = Path("/var/lib/dpkg/status")
 """Where Debian's packages are written down."""
 
 
-def python_packages() -> list[dict[str, str]]:
+Component = dict[str, Any]
+
+
+def python_packages() -> list[Component]:
     """Python's packages, as components."""
     found = {}
     for package in distributions():
-        name, version = package.metadata["Name"].lower().replace("_", "-"), package.version
-        found[name] = _component(name, version, f"pkg:pypi/{quote(name)}@{quote(version)}")
+        component = _python_package(package.metadata["Name"], package.version)
+        found[component["name"]] = component
     return [found[name] for name in sorted(found)]
 
 
-def debian_packages(status: str, distribution: str) -> list[dict[str, str]]:
+def wheels(folder: Path) -> list[Component]:
+    """The wheels of a folder, as components with their digests."""
+    found = []
+    for wheel in sorted(folder.glob("*.whl")):
+        name, version = wheel.name.split("-")[:2]
+        digest = {"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}
+        found.append({**_python_package(name, version), "hashes": [digest]})
+    return found
+
+
+def pinned(*constraints: Path) -> list[Component]:
+    """The packages that files of constraints pin, as components."""
+    lines = {
+        pin for file in constraints for pin in re.findall(r"^([a-z].*)==(\S+)", file.read_text("utf-8"), re.MULTILINE)
+    }
+    return [_python_package(name, version) for name, version in sorted(lines)]
+
+
+def debian_packages(status: str, distribution: str) -> list[Component]:
     """Debian's packages, as components.
 
     Args:
@@ -43,18 +68,23 @@ def debian_packages(status: str, distribution: str) -> list[dict[str, str]]:
     return sorted(found, key=lambda component: component["purl"])
 
 
-def bill(image: str, version: str, components: list[dict[str, str]]) -> dict[str, object]:
-    """The whole document."""
+def bill(kind: str, name: str, version: str, components: list[Component]) -> Component:
+    """The whole document, of an `application` or a `container`."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": {"type": "container", "name": image, "version": version}},
+        "metadata": {"component": {"type": kind, "name": name, "version": version}},
         "components": components,
     }
 
 
-def _component(name: str, version: str, purl: str) -> dict[str, str]:
+def _python_package(named: str, version: str) -> Component:
+    name = named.lower().replace("_", "-")
+    return _component(name, version, f"pkg:pypi/{quote(name)}@{quote(version)}")
+
+
+def _component(name: str, version: str, purl: str) -> Component:
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
@@ -64,7 +94,12 @@ def _distribution() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    components = python_packages() + debian_packages(STATUS.read_text(encoding="utf-8"), _distribution())
-    print(json.dumps(bill(sys.argv[1], sys.argv[2], components), indent=1))
+    match sys.argv[1:]:
+        case [name, version]:
+            listed = python_packages() + debian_packages(STATUS.read_text(encoding="utf-8"), _distribution())
+            made = bill("container", name, version, listed)
+        case [name, version, folder, *constraints]:
+            made = bill("application", name, version, wheels(Path(folder)) or pinned(*map(Path, constraints)))
+        case _:
+            raise SystemExit(__doc__)
+    print(json.dumps(made, indent=1))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import print_json, print_note, print_table
+from kernfed.cli.watching import QUIET_ROUNDS_S
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, Scores
 from kernfed.jobs.client_file import PartitionFile
@@ -60,7 +63,7 @@ def run(
         parsed, jobs = _open(parsed, options, state)
         attached, text, files = attach_files(parsed, text, folder)
         parsed = parsed.model_copy(update={"files": attached.files})
-        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(parsed, quiet=as_json))
+        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
             if parsed.report:
@@ -91,19 +94,27 @@ def run(
 def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, dict[str, LocalJob]]:
     """The clients that the options describe, and the job as it is run on them."""
     data, partition, clients, client_file = options.data, options.partition, options.clients, options.client_file
-    if client_file and not (data or partition or clients or options.group):
+    dealing = {"--partition": partition, "--clients": clients, "--group": options.group}
+    if client_file:
+        if unfit := [name for name, value in {"--data": data, **dealing}.items() if value is not None]:
+            raise ConfigError(f"{unfit[0]} is not for --client-file, whose files name the rows; leave one of them out")
         return job, from_client_files(client_file, state)
-    if data and partition and not client_file:
-        partitioning = parse_partitioning(partition)
-        by_column = partitioning.scheme is Scheme.COLUMN
-        if by_column == (clients is not None):
-            raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
-        if not by_column and job.cohort.clients is not None:
-            job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
-        if clients is not None and clients < 1:
-            raise ConfigError(f"--clients is {clients}; give at least 1")
-        return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state, options.group)
-    raise ConfigError("give either --data with --partition, or a --client-file for each client")
+    if data is None:
+        given = next((f"{name} needs --data: " for name, value in dealing.items() if value is not None), "")
+        raise ConfigError(f"{given}give either --data with --partition, or a --client-file for each client")
+    if partition is None:
+        raise ConfigError(
+            f"--data {data}: say with --partition how its rows are dealt out, e.g. --partition iid --clients 4"
+        )
+    partitioning = parse_partitioning(partition)
+    by_column = partitioning.scheme is Scheme.COLUMN
+    if by_column == (clients is not None):
+        raise ConfigError("--clients: " + ("leave it out, the column decides" if by_column else "say how many"))
+    if not by_column and job.cohort.clients is not None:
+        job = job.model_copy(update={"cohort": job.cohort.model_copy(update={"clients": None})})
+    if clients is not None and clients < 1:
+        raise ConfigError(f"--clients is {clients}; give at least 1")
+    return job, from_data_file(PartitionFile(path=data), partitioning, clients, job, state, options.group)
 
 
 def _sweep(
@@ -143,11 +154,11 @@ def _sweep(
 
 
 class _Progress:
-    """One line per round on stderr."""
+    """One line per round on stderr; of rounds without metrics one at most each second."""
 
-    def __init__(self, job: JobFile, *, quiet: bool) -> None:
-        self._task = job.data.task if job.data else None
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self._printed = 0.0
 
     def __call__(self, event: JobEvent) -> None:
         if self._quiet:
@@ -157,14 +168,10 @@ class _Progress:
         elif event.kind is EventKind.CLIENT_FAILED:
             print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
         elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
-            facts = [
-                f"{model} {metric} {scores[metric]:.4f}"
-                for model, scores in event.metrics.pooled.items()
-                if self._task is not None
-                for metric in shown_metrics(self._task, scores)[:1]
-            ]
-            facts += [f"{name} {value:.6g}" for name, value in event.metrics.training.items()]
-            print_note(f"round {event.round_num}: {', '.join(facts) or 'closed'}")
+            if not event.metrics.pooled and time.monotonic() - self._printed < QUIET_ROUNDS_S:
+                return
+            self._printed = time.monotonic()
+            print_note(f"round {event.round_num}: {metrics_text(event.metrics) or 'closed'}")
 
 
 def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], pooled: Mapping[str, Scores]) -> None:

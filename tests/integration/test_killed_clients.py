@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
+from kernfed_client.models.kept_models import find_kept_model
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Ended, Federation
@@ -95,3 +96,20 @@ async def test_killed_in_preparation(fed: Federation, undisturbed: str) -> None:
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
     ended, _ = await run_with_kill(fed, text, "stored", "/data.centre")
     assert await fed.model_sha256(ended) == undisturbed
+
+
+async def test_killed_between_the_weights_and_training(fed: Federation) -> None:
+    """A client that dies when it has told whom it learns from trains on from there; models that stay are the twin's."""
+    text = fed.job("personalise", trainer="newton", rounds=3, cohort_min_clients=2)
+    files = [fed.client_folder(name) / "client.toml" for name in AB]
+    twin = fed.root / "twin"
+    done = await asyncio.to_thread(simulate, parse_job(text), from_client_files(files, twin), text=text)
+    assert done.error is None, done.error
+    task = "/1/personalise.tell_weights"
+    ended, computed = await run_with_kill(fed, text, "acknowledged", task)
+    assert computed[task] == 1
+    assert set(computed.values()) == {1}
+    for name in AB:
+        kept = find_kept_model(fed.client_folder(name) / "state", ended.info.job_id) / "model.safetensors"
+        alone = twin / name / "model" / "model.safetensors"
+        assert hashlib.sha256(kept.read_bytes()).digest() == hashlib.sha256(alone.read_bytes()).digest(), name

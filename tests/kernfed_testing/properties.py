@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: its own number, or five times that in the profile `thorough`."""
+"""How many examples a property is tried on: its own number, or that of the profile: a fifth, or five times."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ EVERYDAY = 100
 def examples(num: int) -> int:
     """A property's number of examples, in the profile that is loaded."""
     assert settings.default is not None
-    return num * settings.default.max_examples // EVERYDAY
+    return max(1, num * settings.default.max_examples // EVERYDAY)

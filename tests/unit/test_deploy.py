@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import runpy
 import shutil
@@ -98,6 +99,18 @@ Version: 2
     assert {"grpcio", "numpy", "kernfed"} <= set(names)
     for image in SOURCES:
         assert f"bill.py kernfed-{image} " in (ROOT / "deploy" / "Dockerfile").read_text()
+
+
+def test_a_bill_of_materials_lists_wheels_or_pins(tmp_path: Path) -> None:
+    """A wheel has its digest; a folder without wheels, the versions that are pinned."""
+    written = runpy.run_path(str(ROOT / "deploy" / "image" / "bill.py"))
+    assert written["wheels"](tmp_path) == []
+    (tmp_path / "Some_Thing-1.2-py3-none-any.whl").write_bytes(b"wheel")
+    (wheel,) = written["wheels"](tmp_path)
+    assert (wheel["name"], wheel["version"], wheel["purl"]) == ("some-thing", "1.2", "pkg:pypi/some-thing@1.2")
+    assert wheel["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(b"wheel").hexdigest()}]
+    listed = written["pinned"](ROOT / "constraints.txt", ROOT / "deploy" / "constraints.txt")
+    assert {(c["name"], c["version"]) for c in listed} >= {*pins(ROOT / "constraints.txt").items()}
 
 
 def pins(path: Path) -> dict[str, str]:

@@ -71,8 +71,10 @@ def _token(argument: str, file: Path | None) -> str:
         return argument
     try:
         text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"{file}: the token cannot be read: {err}") from err
+    except OSError as err:
+        raise ConfigError(f"{file}: the token cannot be read ({err.strerror or err}); check path and rights") from err
+    except UnicodeDecodeError:
+        text = ""
     if not text.strip():
         raise ConfigError(f"{file}: holds no token; write the line of `kernfed pki token NAME` into it")
     return text

@@ -105,6 +105,7 @@ class Chain:
         if last and not last.endswith(b"\n"):  # the machine stopped in mid-write
             os.write(self._file, b"\n")
         self._torn = bool(last) and read_line(last) is None
+        self._whole = _last_whole(self._path) if self._torn else ""
         self._begun = bool(last)
         self._size = os.fstat(self._file).st_size
         self._first = _number_of(self._path)
@@ -112,7 +113,7 @@ class Chain:
         return _digest_of(last)
 
     def add(self, line: dict[str, Any]) -> None:
-        """Append a line; `previous`, and where they are needed `line` and `after_torn_line`, are added to it.
+        """Append a line; `previous` is added to it, and `line`, `after_torn_line`, `last_whole_line` where needed.
 
         Raises:
             OSError: The line could not be written; the log is as before.
@@ -127,6 +128,8 @@ class Chain:
                 self._rotate()
             if self._torn:
                 line["after_torn_line"] = True
+            if self._torn and self._whole:
+                line["last_whole_line"] = self._whole
             if self._gap:
                 line["line"] = self._end.lines + 1
             line["previous"] = self._end.sha256
@@ -167,10 +170,10 @@ class Chain:
         self._go_on()
 
     def _go_on(self) -> None:
-        before, torn = self._file, self._torn
+        before, torn, whole = self._file, self._torn, self._whole
         self._open()  # where it fails, the next line tries again
         os.close(before)
-        self._torn = self._torn or torn
+        self._torn, self._whole = self._torn or torn, self._whole or whole
         self._gap = True
 
     def _sync(self) -> None:
@@ -242,7 +245,7 @@ def verify(path: Path, archives: Sequence[Path] = ()) -> int:
         DataError: Names the first line that does not follow from the one before, or the lines that are missing.
     """
     end = End.read(path)
-    count, torn, previous = 0, False, START
+    count, torn, previous, whole = 0, False, START, START
     reached = end is None or _owed(end)[0] == 0
     for file in find_files(path, archives):
         with file.open("rb") as lines:
@@ -256,8 +259,11 @@ def verify(path: Path, archives: Sequence[Path] = ()) -> int:
                         raise DataError(_missing(count, number - 1, f"before line {at} of {file}"))
                     if line.get("previous") != previous or bool(line.get("after_torn_line")) != torn:
                         raise DataError(f"{file}: line {at} does not follow from the one before; the log was changed")
+                    if line.get("last_whole_line", whole) != whole:
+                        raise DataError(f"{file}: a line before the torn one above line {at} was changed")
                 torn = line is None  # several may follow one another: each life of a machine can stop in mid-write
                 previous = digest(text)
+                whole = previous if line is not None else whole
                 reached = reached or (end is not None and previous == _owed(end)[1])
     if not reached and end is not None:
         raise DataError(_missing(min(count + 1, end.lines), _owed(end)[0], f"at the end of {path}"))
@@ -304,6 +310,13 @@ def _end_of(path: Path) -> str:
 
 def _digest_of(last: bytes) -> str:
     return digest(last.rstrip(b"\n")) if last else START
+
+
+def _last_whole(path: Path) -> str:
+    """The digest of a file's last line that can be read; empty where there is none."""
+    with path.open("rb") as file:
+        texts = (raw.rstrip(b"\n") for raw in file)
+        return next((digest(text) for text in reversed([*texts]) if read_line(text) is not None), "")
 
 
 def _first_of(path: Path) -> dict[str, Any]:

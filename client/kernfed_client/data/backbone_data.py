@@ -172,9 +172,8 @@ def write_features(config: Path, job_path: Path, partition: str, out: Path) -> t
     found = BackboneReader(file, schema, job.cohort.dataset).read(part, partition)
     y = found.y if found.labels is None else np.array(found.labels)
     assert y is not None  # noqa: S101  # one of the two is there
-    with files.Part(out) as part:
-        np.savez(part.file, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
-        part.keep(durable=False)  # the backbone gives it again
+    with files.output(out) as written:
+        np.savez(written, x=found.x.astype(np.float32), y=y, columns=np.array(schema.features))
     return found.num_rows, found.x.shape[1]
 
 

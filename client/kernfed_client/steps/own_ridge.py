@@ -9,6 +9,7 @@ from kernfed import rng
 from kernfed.arrays import Array, Integers
 from kernfed.maths.folds import FOLDS, deal, num_splits
 from kernfed.maths.ridge_search import ENOUGH_APART, RidgeSearch
+from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.rows import FeatureRows, product
@@ -54,10 +55,17 @@ def fold_rows(job: LocalJob, fold: int) -> Tensor:
     return found if len(found) >= max(1, job.file.policy.min_rows) and len(found) < job.num_rows else found[:0]
 
 
-def held_out_loss(job: LocalJob, weights: Tensor, rows: Tensor) -> float:
-    """Mean of |y - W'z|² over some training rows, at least one, of weights of shape (M, C)."""
-    error = product(job.train_rows.some(rows), weights) - job.y_train[rows]
-    return float(torch.square(error).sum()) / len(rows)
+def held_out(job: LocalJob, weights: Tensor, rows: Tensor) -> tuple[float, int]:
+    """Mean of |y - W'z|² over some training rows, at least one, of weights of shape (M, C); and how many are correct.
+
+    The rows whose class has the largest score count, 0 where the task is not judged by them.
+    """
+    scores, targets = product(job.train_rows.some(rows), weights), job.y_train[rows]
+    loss = float(torch.square(scores - targets).sum()) / len(rows)
+    if TASKS[job.task].main_metric != "accuracy":
+        return loss, 0
+    mean = torch.from_numpy(job.target_mean).to(scores.device)
+    return loss, int(((scores + mean).argmax(dim=1) == (targets + mean).argmax(dim=1)).sum())
 
 
 def chosen_ridge(job: LocalJob, ridge: float) -> float:
@@ -79,8 +87,9 @@ def chosen_ridge(job: LocalJob, ridge: float) -> float:
             return ridge
         search, going_on = RidgeSearch(ridge), True
         while going_on:
-            total = sum(len(a) * held_out_loss(job, fit.at(search.ridge).solve(), a) for fit, a in parted)
-            going_on = search.tell(total / sum(len(a) for _, a in parted))
+            found = [(len(a), *held_out(job, fit.at(search.ridge).solve(), a)) for fit, a in parted]
+            loss = sum(num * loss for num, loss, _ in found) / sum(num for num, _, _ in found)
+            going_on = search.tell(loss, sum(num - correct for num, _, correct in found))
         return search.best
 
     return job.memo(("own ridge", ridge), make)

@@ -80,8 +80,12 @@ def update_json(update: JobUpdate) -> dict[str, Any]:
 
 
 def rounds_text(job: JobInfo) -> str:
-    """Rounds closed, of how many there may be."""
-    return f"{job.round_num}/{job.num_rounds}" if job.num_rounds else str(job.round_num)
+    """Rounds closed, of how many there may be; where several models are trained in turn, of how many models."""
+    if not job.num_rounds:
+        return str(job.round_num)
+    each = job.settings.get("method", {}).get("rounds", job.num_rounds)  # lists tell no settings
+    turns = f" ({job.num_rounds // each} models in turn, up to {each} rounds each)" if each < job.num_rounds else ""
+    return f"{job.round_num}/{job.num_rounds}{turns}"
 
 
 def signed_text(job: JobInfo) -> str:

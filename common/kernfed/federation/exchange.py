@@ -107,10 +107,13 @@ def quorum_error(call: Call[R], outcomes: Mapping[str, object]) -> KernfedError:
     lines = [f"{step}: {have} of {call.needed} clients needed by the quorum answered"]
     if lacking := call.rows.words(answered):
         lines[0] += f"; they have {lacking}"
+    silent = [client for client in call.clients if client not in outcomes]
+    waited = have + len(silent) >= call.needed  # else the step ended as soon as the others had failed
+    why = "in time; is its daemon running and connected?" if waited else "yet; the quorum was out of reach without it"
     for client in call.clients:
         outcome = outcomes.get(client)
         if outcome is None:
-            lines.append(f"  {client}: no answer in time; is its daemon running and connected?")
+            lines.append(f"  {client}: no answer {why}")
         elif isinstance(outcome, Fault):
             lines.append(f"  {client}: {outcome}")
     reasons = {client: outcome.reason for client, outcome in outcomes.items() if isinstance(outcome, Fault)}

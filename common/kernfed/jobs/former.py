@@ -37,6 +37,9 @@ AGREEMENT: Final = "run.agreement."
 """Beginning of the names, in a checkpoint, of what the clients agreed on before round 1."""
 WEIGHTS: Final = "weights"
 """Name of a global model's weights in the checkpoint of every method that has one."""
+_MOST_ROUNDS: Final = 1 << 31
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What JSON raises that is no description of a job, and what making numbers of it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,18 @@ class Former:
     """What it asked for, as `JobFile.plan` has it."""
     arrays: Mapping[str, Array]
     """What it had learned: arrays of its last checkpoint."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no job is.
+
+        Raises:
+            DataError: Id, rounds or plan are none.
+        """
+        plan: Any = self.plan
+        tables = [plan.get(table, {}) for table in _TABLES] if isinstance(plan, dict) else [plan]
+        fits = len(self.job_id) <= 256 and self.job_id.isprintable() and 0 <= self.round_num <= _MOST_ROUNDS
+        if not fits or not all(isinstance(table, dict) for table in tables):
+            raise DataError(f"start_from: made by a release of kernfed that this one does not know; {_REMEDY}")
 
     @property
     def origin(self) -> str:
@@ -80,11 +95,11 @@ class Former:
         try:
             arrays = load(content)
             facts = json.loads(arrays.pop(_FACTS).tobytes())
+            known = facts["format"] == FORMAT
             former = cls(str(facts["job_id"]), str(facts["method"]), int(facts["round_num"]), facts["plan"], arrays)
-            known = facts["format"] == FORMAT and isinstance(former.plan, dict) and former.round_num >= 0
-        except (SafetensorError, ValueError, KeyError, TypeError) as err:
+        except (SafetensorError, *_UNREADABLE) as err:
             raise DataError(f"start_from: not what a job left ({type(err).__name__}); {_REMEDY}") from err
-        if not known or len(former.job_id) > 256:
+        if not known:
             raise DataError(f"start_from: made by a release of kernfed that this one does not know; {_REMEDY}")
         floats = {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
         if not all(np.isfinite(array).all() for array in floats.values()):
@@ -93,6 +108,8 @@ class Former:
             # What the clients agreed on has rules of its own.
             if not name.startswith(AGREEMENT) and (np.abs(array) > GREATEST).any():
                 raise DataError(f"start_from: {former.origin} left {name} beyond {GREATEST:g}; begin anew")
+        if WEIGHTS in arrays and WEIGHTS not in floats:
+            raise DataError(f"start_from: {former.origin} left weights that are no floats; begin anew")
         return former
 
     def refuse_other(self, job: JobFile) -> None:
@@ -171,7 +188,7 @@ def read_former(path: Path, job: JobFile) -> Former:
     try:
         record = json.loads((path / JOB_JSON).read_bytes())
         facts = str(record["job_id"]), str(record["method"]), int(record["rounds_closed"]), record["settings"]
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except (OSError, *_UNREADABLE) as err:
         raise DataError(
             f"{path}: no artifacts of a job are there; start_from names their folder, relative to the job file: "
             "`kernfed job fetch` writes it"

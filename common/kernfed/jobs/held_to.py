@@ -72,8 +72,8 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
             yield field.name, asked, signed
         elif not within.holds(asked):
             yield field.name, asked, within.says
-    if hasattr(request, "former") and (job.former is not None or not job.start_from):
-        yield "the state of job", request.former, "" if job.former is None else job.former.job_id
+    if request.goes_on_from is not None and (job.former is not None or not job.start_from):
+        yield "the state of job", request.goes_on_from, "" if job.former is None else job.former.job_id
 
 
 def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -33,8 +34,10 @@ def read_toml(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path") from None
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"{path}: cannot be read: {err}") from err
+    except OSError as err:
+        raise ConfigError(f"{path}: cannot be read ({err.strerror or err}); check the path and its rights") from err
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text ({err}); save it as UTF-8") from err
 
 
 def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False) -> M:
@@ -49,7 +52,11 @@ def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False
     Raises:
         ConfigError: Names `source`, the key and what to do about it, one line per problem.
     """
-    data = _tables(text, source)
+    return validated(model, _tables(text, source), source, accepted=accepted)
+
+
+def validated(model: type[M], data: dict[str, Any], source: str, *, accepted: bool = False) -> M:
+    """Tables as their model; arguments and errors are those of `parse_toml`."""
     try:
         return model.model_validate(data, context={ACCEPTED: accepted})
     except ValidationError as err:
@@ -75,10 +82,13 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
     problems = err.errors(include_url=False)
     for problem in problems[:MAX_PROBLEMS]:
         loc = [str(part) for part in problem["loc"]]
-        key = ".".join(loc) or "(file)"
+        key = ".".join(_path(data, problem["loc"])) or "(file)"
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             text = f"unknown key{_suggestion(model, loc)}"
+        elif problem["type"] == "union_tag_invalid":
+            told = problem["ctx"]
+            text = f"{told['discriminator']} is {told['tag']!r:.80}, not known here; known are {told['expected_tags']}"
         elif problem["type"] == "missing":
             text = "missing; add it"
         elif problem["type"] not in ("value_error", "union_tag_not_found"):
@@ -87,6 +97,16 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
     if len(problems) > MAX_PROBLEMS:
         lines.append(f"{source}: and {len(problems) - MAX_PROBLEMS} more problems")
     return "\n".join(lines)
+
+
+def _path(data: Any, loc: Sequence[str | int]) -> Iterator[str]:
+    """Where in the file a problem is: without the value, such as a method's name, that chose a table's kind."""
+    for part in loc:
+        if isinstance(data, dict) and part not in data and part in data.values():
+            continue
+        yield str(part)
+        known = data.keys() if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+        data = data[part] if part in known else None
 
 
 def _suggestion(model: type[BaseModel], loc: list[str]) -> str:

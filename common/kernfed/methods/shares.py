@@ -17,7 +17,7 @@ FEWEST = 3
 MOST_TIMES = 10.0
 """A share above so many times the median of the others' is noted."""
 ROWS = "training rows"
-ALIKE = "the same for each client"
+ALIKE = "equal parts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,9 +93,8 @@ def write_predictions(
         if out == STANDARD:
             result.to_csv(sys.stdout.buffer, mode="wb", index=False, sep=delimiter, lineterminator="\n")
         else:
-            with files.Part(out) as part:
-                result.to_csv(part.file, mode="wb", index=False, sep=delimiter, lineterminator="\n")
-                part.keep(durable=False)  # the same rows give it again
+            with files.output(out) as file:
+                result.to_csv(file, mode="wb", index=False, sep=delimiter, lineterminator="\n")
     except OSError as err:
         if out == STANDARD:
             raise

@@ -140,8 +140,9 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         raise IdentityError(
-            f"{path} is missing: give the folder of an enrolled identity "
-            "(`kernfed-client enrol --token-file FILE --identity DIR`)"
+            f"{path} is missing: give the folder of an identity with --identity. A client's is made by `kernfed-client "
+            "enrol --token-file FILE --identity DIR`, the first operator's by `kernfed pki init`, that of a further "
+            "operator by `kernfed-client csr --operator`"
         ) from None
     except OSError as err:
         raise IdentityError(f"cannot read {path}: {err.strerror}; run as the user who owns it") from None

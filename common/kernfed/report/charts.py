@@ -31,15 +31,25 @@ _SERIES: Final = {
     "own": "#01020c",
 }
 _OTHER: Final = "#01020a"
-_COLOURED_AS: Final = {"recent": "local", "regret": "personal", "at most": "central"}
+_CARD: Final = "#01020d"
+_COLOURED_AS: Final = {"recent": "local", "regret": "personal", "at most": "central", "weighted": "personal"}
 """Names of other things, and the model whose colour they have."""
 _VARIABLES: Final = {
     _INK: "currentColor",
     _GRID: "var(--grid)",
     _OTHER: "var(--series-other)",
+    _CARD: "var(--card)",
     **{colour: f"var(--series-{model})" for model, colour in _SERIES.items()},
 }
-_MARKERS: Final = {"global": "o", "local": "s", "personal": "^", "central": "D", "fedavg": "v", "own": "P"}
+_MARKERS: Final = {
+    "global": "o",
+    "local": "s",
+    "personal": "^",
+    "central": "D",
+    "fedavg": "v",
+    "own": "P",
+    "weighted": "^",
+}
 _SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -246,7 +256,8 @@ def _squares(names: Sequence[str], values: npt.NDArray[np.float64], label: str, 
                 cell.set_alpha(0.06 + 0.94 * share)
                 axes.add_patch(cell)
             if num <= 12 and share > 0.002:
-                axes.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=9)
+                ink = _CARD if share > 0.6 else _INK
+                axes.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=9, color=ink)
     axes.set_xlim(-0.5, num - 0.5)
     axes.set_ylim(num - 0.5, -0.5)
     axes.set_aspect("equal")

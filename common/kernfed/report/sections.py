@@ -13,6 +13,7 @@ from kernfed.methods import rooms
 from kernfed.methods.ending import Comparison, EndFinding
 from kernfed.methods.finding import reading
 from kernfed.methods.shares import SharesFinding, percent
+from kernfed.metric_names import METRICS
 from kernfed.wording import listed, number
 
 _NAMED = 12
@@ -104,9 +105,9 @@ def _rows(finding: EndFinding) -> Iterator[tuple[str, str]]:
     if finding.distance is not None:
         yield finding.measure, number(finding.distance)
     for found in finding.comparisons:
-        pair = f"{found.model} against {found.called}, {found.metric}"
+        pair = f"{found.model} against {found.called}, {METRICS.get(found.metric, found.metric)}"
         if found.pooled is not None and found.pooled_against is not None:
-            yield f"{pair}, over all test rows", f"{number(found.pooled)} against {number(found.pooled_against)}"
+            yield f"{pair}, over all measured rows", f"{number(found.pooled)} against {number(found.pooled_against)}"
         yield f"{pair}, clients", _clients(found)
 
 

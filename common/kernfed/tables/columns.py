@@ -104,10 +104,11 @@ def locate_own(source: Source, present: Sequence[str], name: str, what: str, set
 
 def _listing(source: Source, present: Sequence[str], some_found: bool) -> str:
     # Without a header the "names" are the cells of the first row, which must not leave the site.
-    if not some_found or any(_is_number(name) for name in present):
+    nameless = any(_is_number(name) for name in present)
+    if nameless or not some_found:
+        what = "what stands in place of their names does not look like names" if nameless else "none of that name"
         return (
-            f"the file has {len(present)} columns, but what stands in place of their names does not look like names; "
-            "the first line must name the columns"
+            f"the file has {len(present)} columns, but {what}; the first line must name the columns"
             if source.file.format != "npz"
             else f"x has {len(present)} columns; "
             + source.remedy("name them in an array `columns`", ", or in {}", "x_columns")

@@ -117,7 +117,7 @@ class ConnectResponse(google.protobuf.message.Message):
 
     @property
     def revoked_operators(self) -> Global___RevocationList:
-        """Whose signatures count no more; behind the welcome, and whenever an operator is revoked."""
+        """Whose signatures count no more; behind the welcome, whenever an operator is revoked, and each hour."""
 
     @property
     def acks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.task_pb2.TaskAck]:

@@ -118,12 +118,18 @@ class ClientEmbedding(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     TRACE_FIELD_NUMBER: builtins.int
     NUM_DIFFERENT_FIELD_NUMBER: builtins.int
+    LARGEST_FIELD_NUMBER: builtins.int
+    SQUARE_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     trace: builtins.float
     """Over the rows it is the expected squared error of `mean`, noise counted. At least 0."""
     num_different: builtins.int
     """Training rows of different content; 0: all are different, or it is not told. From 0 to 2^53."""
+    largest: builtins.float
+    """Largest eigenvalue of the covariance of the embedded rows; 0: not told, as with noise. At least 0."""
+    square: builtins.float
+    """Trace of the square of that covariance, unbiased; 0: not told. At least 0."""
     @property
     def mean(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M)."""
@@ -135,9 +141,11 @@ class ClientEmbedding(google.protobuf.message.Message):
         mean: kernfed.v1.tensor_pb2.Tensor | None = ...,
         trace: builtins.float = ...,
         num_different: builtins.int = ...,
+        largest: builtins.float = ...,
+        square: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["mean", b"mean", "num_different", b"num_different", "num_rows", b"num_rows", "trace", b"trace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["largest", b"largest", "mean", b"mean", "num_different", b"num_different", "num_rows", b"num_rows", "square", b"square", "trace", b"trace"]) -> None: ...
 
 Global___ClientEmbedding: typing_extensions.TypeAlias = ClientEmbedding
 
@@ -399,6 +407,10 @@ class SolveWeightsRequest(google.protobuf.message.Message):
     C_Q_FIELD_NUMBER: builtins.int
     C_P_FIELD_NUMBER: builtins.int
     BOUND_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    STEP_FACTOR_FIELD_NUMBER: builtins.int
+    THEOREM_Q_FIELD_NUMBER: builtins.int
+    THEOREM_P_FIELD_NUMBER: builtins.int
     exact: builtins.bool
     """The optimum; else Algorithm 3 as printed, with its number of steps."""
     c_q: builtins.float
@@ -407,6 +419,14 @@ class SolveWeightsRequest(google.protobuf.message.Message):
     """Weight C_P of the penalty on the distance. At least 0."""
     bound: builtins.float
     """Bound M of the features' norm. At least 0."""
+    steps: builtins.int
+    """Steps T of Algorithm 3; 0: as printed. From 0 to 1,000,000."""
+    step_factor: builtins.float
+    """c of its step; 0: as printed. From 0 to 1."""
+    theorem_q: builtins.bool
+    """Whether C_Q is 2 log(B n), n the client's rows, in place of `c_q`."""
+    theorem_p: builtins.bool
+    """Whether C_P is that in place of `c_p`."""
     def __init__(
         self,
         *,
@@ -414,8 +434,12 @@ class SolveWeightsRequest(google.protobuf.message.Message):
         c_q: builtins.float = ...,
         c_p: builtins.float = ...,
         bound: builtins.float = ...,
+        steps: builtins.int = ...,
+        step_factor: builtins.float = ...,
+        theorem_q: builtins.bool = ...,
+        theorem_p: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bound", b"bound", "c_p", b"c_p", "c_q", b"c_q", "exact", b"exact"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bound", b"bound", "c_p", b"c_p", "c_q", b"c_q", "exact", b"exact", "step_factor", b"step_factor", "steps", b"steps", "theorem_p", b"theorem_p", "theorem_q", b"theorem_q"]) -> None: ...
 
 Global___SolveWeightsRequest: typing_extensions.TypeAlias = SolveWeightsRequest
 

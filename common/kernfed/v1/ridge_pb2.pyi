@@ -460,20 +460,26 @@ class HeldOutLoss(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     NUM_APART_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
+    NUM_CORRECT_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_apart: builtins.int
     """Rows of the fold; 0 where they are fewer than `policy.min_rows`, and left out nowhere. From 0 to 2^53."""
     loss: builtins.float
     """Mean of |y - W'z|² over them; 0 without any. At least 0."""
+    num_correct: builtins.int
+    """Rows of the fold whose class has the largest score; 0 for numbers and for two classes with one score. From 0 to
+    2^53.
+    """
     def __init__(
         self,
         *,
         num_rows: builtins.int = ...,
         num_apart: builtins.int = ...,
         loss: builtins.float = ...,
+        num_correct: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loss", b"loss", "num_apart", b"num_apart", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["loss", b"loss", "num_apart", b"num_apart", "num_correct", b"num_correct", "num_rows", b"num_rows"]) -> None: ...
 
 Global___HeldOutLoss: typing_extensions.TypeAlias = HeldOutLoss
 

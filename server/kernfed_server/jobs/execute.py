@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import structlog
 
-from kernfed.errors import ConfigError, DivergedError, KernfedError, NumericalError
+from kernfed.errors import ConfigError, DataError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
-from kernfed.jobs.former import former_of
+from kernfed.jobs.former import Former, former_of
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Begins, Needs
 from kernfed.methods.finding import BegunFinding
@@ -28,6 +30,8 @@ from kernfed_server.jobs.start.taking import recall
 from kernfed_server.jobs.verdict import end_of, far_off
 from kernfed_server.methods.base import Workflow, spread_of_models
 from kernfed_server.methods.registry import WORKFLOWS
+
+log = structlog.get_logger(__name__)
 
 _STEP_KEYS = ("learning_rate", "step_size", "local_steps")
 """Keys of any method that make it move further in a round."""
@@ -66,6 +70,30 @@ async def execute(
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
+    with _of_former(former, run):
+        return await _carry_out(job, files, former, cohort, run)
+
+
+@contextlib.contextmanager
+def _of_former(former: Former | None, run: Run) -> Iterator[None]:
+    """Where a run that begins from another job fails before its first round, its state was damaged, or made up."""
+    fresh = run.resumed is None
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as err:
+        if former is None or not fresh or run.round_num not in (0, former.round_num):
+            raise
+        log.warning("a job cannot begin from what another one left", former=former.job_id, exc_info=err)
+        raise DataError(
+            f"start_from: what {former.origin} left cannot be gone on from ({type(err).__name__}); fetch the job's "
+            "artifacts again with `kernfed job fetch`, or begin anew"
+        ) from err
+
+
+async def _carry_out(
+    job: JobFile, files: Mapping[str, bytes], former: Former | None, cohort: Cohort, run: Run
+) -> Model | None:
+    workflow = WORKFLOWS[job.method.name]
     earlier = await asyncio.to_thread(workflow.earlier, job, files)
     if former is not None and method_of(job.method).begins is Begins.STATE:
         run.go_on_from(former)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from kernfed.federation.events import JobEvent
+from kernfed.federation.events import JobEvent, RoundMetrics
 from kernfed_server.jobs.state import Arrays
+
+PART = "part."
+"""Beginning of the names of a part's arrays; see `PartJournal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,26 @@ class MemoryJournal:
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Journal.checkpoint`."""
         self.last = checkpoint
+
+
+@dataclass(frozen=True)
+class PartJournal:
+    """Writes the facts and checkpoints of a run within another one into the journal of the whole."""
+
+    tell: Callable[[JobEvent], None]
+    """Notes a fact of the whole."""
+    write: Callable[[int, Arrays], Awaitable[None]]
+    """Keeps the state of the whole after a round."""
+    keep: Arrays
+    """Goes into every checkpoint beside the part's state, whose names begin with `part.` there."""
+    measured: Callable[[RoundMetrics], RoundMetrics]
+    """The metrics to record for those of a round of the part."""
+
+    def event(self, event: JobEvent) -> None:
+        """See `Journal.event`."""
+        self.tell(event if event.metrics is None else replace(event, metrics=self.measured(event.metrics)))
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `Journal.checkpoint`."""
+        part = {f"{PART}{name}": array for name, array in checkpoint.state.items()}
+        await self.write(checkpoint.round_num, {**self.keep, **part})

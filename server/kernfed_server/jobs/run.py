@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from kernfed.methods.finding import Finding, ResolvedFinding
 from kernfed.methods.shares import SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
-from kernfed_server.jobs.journal import Checkpoint, Journal
+from kernfed_server.jobs.journal import Checkpoint, Journal, PartJournal
 from kernfed_server.jobs.start.agreed import AgreedValues
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import Arrays, State, json_array
@@ -29,8 +29,6 @@ R = TypeVar("R")
 Members = tuple[str, ...]
 """The clients whose rows an objective is made of, sorted."""
 
-PART = "part."
-"""Beginning of the names of a part's arrays; see `Run.part`."""
 _OWN = "run."
 """Beginning of the names of what a run itself keeps in checkpoints."""
 RULES = 5
@@ -183,7 +181,7 @@ class Run:
             resumed: State from which the other workflow goes on, without that beginning; None: it starts.
             measured: The metrics to record for those of its rounds.
         """
-        journal = _PartJournal(self, keep, measured)
+        journal = PartJournal(self._told_by_part, self._write, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
         inner._round, inner._whole, inner.agreed = self._round, self, self.agreed
@@ -205,8 +203,16 @@ class Run:
         """Close a round: its state is on disk before the next one opens."""
         # The event first: the journal stores what was noted together with the checkpoint, so no metrics are lost.
         self._closed(round_num, metrics)
+        await self._write(round_num, state)
+
+    async def _write(self, round_num: int, state: Arrays) -> None:
         await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
         self._round, self._recorded = round_num, True
+
+    def _told_by_part(self, event: JobEvent) -> None:
+        if event.metrics is not None and event.metrics.pooled:
+            self.measured = event.metrics
+        self._journal.event(event)
 
     def close(self, round_num: int, state: Arrays, metrics: RoundMetrics | None = None) -> Awaitable[None]:
         """Close a round whose state goes to disk while the next one is under way.
@@ -381,27 +387,3 @@ class Run:
     def note(self, message: str) -> None:
         """Tell the operator something, once, in words."""
         self._journal.event(JobEvent(EventKind.NOTE, self._round, message=message))
-
-
-@dataclass(frozen=True)
-class _PartJournal:
-    """Writes a part's facts and checkpoints into the journal of the whole run."""
-
-    whole: Run
-    keep: Arrays
-    measured: Callable[[RoundMetrics], RoundMetrics]
-
-    def event(self, event: JobEvent) -> None:
-        """See `Journal.event`."""
-        if event.metrics is not None:
-            event = replace(event, metrics=self.measured(event.metrics))
-            if event.metrics is not None and event.metrics.pooled:
-                self.whole.measured = event.metrics
-        self.whole._journal.event(event)
-
-    async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `Journal.checkpoint`."""
-        state = {**self.keep, **{f"{PART}{name}": array for name, array in checkpoint.state.items()}}
-        own = self.whole._own_state()
-        await self.whole._journal.checkpoint(Checkpoint(checkpoint.round_num, {**state, **own}))
-        self.whole._round, self.whole._recorded = checkpoint.round_num, True

@@ -166,10 +166,15 @@ class Outcome:
 
 
 async def submission_of(active: ActiveJob, store: Store) -> task_pb2.Submission | None:
-    """What the operator signed; waits for a store that cannot be read."""
+    """What the operator signed; waits for a store that cannot be read. None too where the job is cancelled then."""
     limit_s = active.file.cohort.wait_s
     read = functools.partial(store.submission, active.info.job_id)
-    return await until_kept(read, "the job's submission", active.journal, limit_s=limit_s, done="read")
+    try:
+        return await until_kept(read, "the job's submission", active.journal, limit_s=limit_s, done="read")
+    except asyncio.CancelledError:
+        if not _is_cancelled(active):
+            raise
+        return None  # `run_job` ends it
 
 
 async def run_job(
@@ -198,10 +203,8 @@ async def run_job(
     try:
         model = await _execute(active, store, exchange, execute, candidates)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if not active.cancelled_by or task is None:
+        if not _is_cancelled(active):
             raise
-        task.uncancel()
         return _cancelled(active)
     except JobCancelledError as err:
         return Outcome(JobState.CANCELLED, str(err))
@@ -215,6 +218,15 @@ async def run_job(
         return Outcome(JobState.FAILED, INTERNAL_TEXT, _kept(active), KernfedError.reason)
     rounds = f" after round {active.info.round_num}" if active.info.round_num else ""
     return Outcome(JobState.SUCCEEDED, f"succeeded{rounds}", model)
+
+
+def _is_cancelled(active: ActiveJob) -> bool:
+    """Whether an operator cancelled the job, whose task then goes on; else the coordinator stops, and it is over."""
+    task = asyncio.current_task()
+    if not active.cancelled_by or task is None:
+        return False
+    task.uncancel()
+    return True
 
 
 async def finish_job(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.ending import Comparison, EndFinding, Loser
+from kernfed.metric_names import METRICS
 from kernfed.wording import listed, number
 from kernfed_server.jobs.arrival import Arrival
 
@@ -103,8 +104,9 @@ def comparison_words(found: Comparison) -> str:
         where.append(f"worse at {len(found.worse)} of {found.num_clients} clients: {names}")
     pooled = ""
     if found.pooled is not None and found.pooled_against is not None:
-        pooled = f" over all test rows {number(found.pooled)} against {number(found.pooled_against)}"
-    return f"the {found.model} model against {found.called}, by {found.metric}{pooled}: {', '.join(where)}"
+        pooled = f" over all measured rows {number(found.pooled)} against {number(found.pooled_against)}"
+    measured = f"{METRICS.get(found.metric, found.metric)}{pooled}"
+    return f"the {found.model} model against {found.called}, by {measured}: {', '.join(where)}"
 
 
 def _of(scores: Scores, metric: str) -> float | None:

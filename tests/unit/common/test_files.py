@@ -119,6 +119,33 @@ def test_parts_of_one_target_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """A write that fails names no file by itself; the part does."""
+    with pytest.raises(OSError, match="No space left on device") as caught, Part(tmp_path / "model"):
+        raise files.no_space()
+    assert caught.value.filename == str(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_output_replaces_files_and_nothing_else(tmp_path: Path) -> None:
+    """A pipe or a device gets the bytes and stays what it is; a link goes on to name its file."""
+    pipe, link, null = tmp_path / "pipe", tmp_path / "link", tmp_path / "null"
+    os.mkfifo(pipe)
+    link.symlink_to("file")
+    null.symlink_to(os.devnull)
+    reader = os.open(pipe, os.O_RDWR)
+    for path in (pipe, link, null):
+        with files.output(path) as file:
+            file.write(b"rows")
+    assert os.read(reader, 10) == b"rows"
+    os.close(reader)
+    assert (tmp_path / "file").read_bytes() == b"rows"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "null", "pipe"]
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert Path(os.devnull).is_char_device()
+
+
 def test_a_folder_moves_once_all_in_it_is_on_the_disk(tmp_path: Path, synced: list[str]) -> None:
     """Files, folders, and last the name; an older folder gives way only where that is wanted."""
     made, folder = tmp_path / f"out{files.NEW}", tmp_path / "out"

@@ -105,7 +105,9 @@ def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
     left = {p.name for p in (tmp_path / "results").iterdir()}
     assert {"job.json", "metrics.csv"} <= left
     assert "report.html" not in left
-    settings = json.loads((tmp_path / "results" / "job.json").read_text(encoding="utf-8"))["settings"]
+    record = json.loads((tmp_path / "results" / "job.json").read_text(encoding="utf-8"))
+    assert (record["num_rounds"], record["rounds_closed"]) == (0, 1)  # the method has no number of rounds to be out of
+    settings = record["settings"]
     assert settings["report"] is False
     assert "evaluate_every" not in settings
 
@@ -115,6 +117,9 @@ def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
     [
         (["missing.toml", *FILES], 3, "missing.toml: no such file"),
         ([str(HEART / "newton.toml")], 3, "give either --data with --partition, or a --client-file"),
+        ([str(HEART / "newton.toml"), "--data", "x.csv"], 3, "--data x.csv: say with --partition how its rows"),
+        ([str(HEART / "newton.toml"), "--clients", "2"], 3, "--clients needs --data: give either"),
+        ([str(HEART / "newton.toml"), *FILES, "--partition", "iid"], 3, "--partition is not for --client-file"),
         ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid"], 3, "--clients: say how many"),
         (
             [str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "column:site", "--clients", "2"],

@@ -7,7 +7,6 @@ round is computed from the state before it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,11 +15,10 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, PolicyError
+from kernfed.errors import InvalidTensorError, JobStateMissingError, PolicyError
 from kernfed.jobs.client_file import STREAM_STATES, job_folder
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online import meta as online_meta
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Batch, Learned, Learner, LearnerRules, Mixing
 from kernfed.methods.online.messages import (
@@ -33,25 +31,20 @@ from kernfed.methods.online.messages import (
     SharedStep,
     SharedStepRequest,
 )
-from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS
-from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
+from kernfed.methods.online.stream_step import KernelStepRequest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.ranges import row_outside
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved
 from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper, has_state, take_over
-from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
+from kernfed_client.methods.online.taking import Limits, Taken, taker_of
 from kernfed_client.streams.sources import stream_of
 from kernfed_client.streams.streams import TableStream
 
 _DRAWS = 256
-
-
-_RoundRequest = OnlineStepRequest | SharedStepRequest | LocalStepRequest
 
 
 class OnlineClient:
@@ -71,9 +64,7 @@ class OnlineClient:
         self.norm = request.norm
         low, span = request.target_low, request.target_span
         limits = Limits.of(low, span, request.outlier_spans)
-        self.taker = RowTaker(
-            self.stream, self.scaled, self.least_rows, limits, functools.partial(row_outside, job.schema)
-        )
+        self.taker = taker_of(job, self.stream, self.scaled, limits)
         self.guard = Guard()
         binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)
@@ -232,47 +223,6 @@ class OnlineClient:
         self._shared = request.weights
         return asked
 
-    def meta_step(self, request: MetaStepRequest) -> MetaStep:
-        """A round of Per-FedAvg: adapt to the last row, predict the next, move the network by the gradient there."""
-        hidden, rules = request.hidden, self.rules
-        if len(request.weights) != online_meta.num_weights(len(self._job.mean), hidden):
-            raise InvalidTensorError(f"{request.step}: {len(request.weights)} weights do not fit this network")
-        digest = self.digest(b"meta", request.round_num, request.weights, request.batch_rows)
-        kept = self.keeper.answered(request.round_num, digest, request.uncounted_from)
-        if kept is not None:
-            return MetaStep(**answers.fields(kept))
-        state = self.keeper.before(request.round_num, request.uncounted_from)
-
-        def adapted(weights: Floats, last: Array) -> Floats:
-            if not len(last):
-                return weights
-            x, y = last[0, :-1], float(last[0, -1])
-            return weights - request.adaptation_rate * online_meta.gradient(weights, x, y, hidden)
-
-        def predict(x: Floats) -> float:
-            told = online_meta.predict(adapted(request.weights, state.theta), x, hidden)
-            return rules.target_low + rules.target_span * told
-
-        def learn(state: ClientState, taken: Taken) -> Moved:
-            weights, last, tally = request.weights, state.theta, state.learner.tally
-            scaled = [x if number < 0 else self.scaled(x) for x, number in zip(taken.x, taken.numbers, strict=True)]
-            for x, y, before in zip(scaled, taken.y.tolist(), taken.told.tolist(), strict=True):
-                personal = adapted(weights, last)
-                target = (y - rules.target_low) / rules.target_span
-                f = online_meta.predict(personal, x, hidden)
-                if not abs(f) <= MOST_PARAMETER:  # weights that came are sound, so it is the rates
-                    raise DivergedError(RUN_AWAY.format(MOST_PARAMETER))
-                told = before if before == before else rules.target_low + rules.target_span * f
-                tally = tally.add(told, y, (f - target) ** 2, binary=rules.binary)
-                weights = weights - request.learning_rate * online_meta.gradient(personal, x, target, hidden)
-                last = np.append(x, target)[None]
-            return Moved(replace(state.learner, tally=tally), last, {"weights": weights})
-
-        taken = self.taker.take(state, request.batch_rows, request.wait_s, predict)
-        unmoved = Moved(state.learner, state.theta, {"weights": np.empty(0)})
-        taken, moved = self.guard.learned(state, taken, learn, unmoved)
-        return MetaStep(**answers.fields(self.close(request.round_num, digest, state, taken, moved)))
-
     def digest(self, *parts: bytes | int | Array) -> str:
         """Of a question, and of the scales that an answer depends on: a coordinator may have agreed on others since."""
         low, span = self._request.target_low, self._request.target_span
@@ -281,7 +231,7 @@ class OnlineClient:
 
     def _round(
         self,
-        request: _RoundRequest,
+        request: KernelStepRequest[Any],
         kind: bytes,
         learn: Callable[[ClientState, Taken], Moved],
         empty: dict[str, Array],
@@ -309,7 +259,7 @@ class OnlineClient:
         taken, moved = self.guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
         return answers.fields(self.close(request.round_num, digest, state, taken, moved))
 
-    def _with_parameters(self, state: ClientState, request: _RoundRequest) -> ClientState | None:
+    def _with_parameters(self, state: ClientState, request: KernelStepRequest[Any]) -> ClientState | None:
         """The state with the parameters of a request; None where it does not hold what they build on."""
         kernels = request.kernels.astype(np.intp)
         self._check_kernels(kernels, request.step)

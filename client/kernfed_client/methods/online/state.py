@@ -81,14 +81,17 @@ class LeftOut:
     """Times that the coordinator had counted rows which this state does not know: they are learned again."""
     ahead: int = 0
     """Times that the coordinator fell back behind all states that are kept: what was learned since is not repeated."""
+    rare: int = 0
+    """Rows that stood out in a column, or by their target, in a round as large as one may be, with too few others."""
 
     def and_more(
-        self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], far: int, repeated: int
+        self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], far: int, repeated: int, rare: int
     ) -> LeftOut:
         """With what more was left out and met."""
         by_kind = {str(kind): getattr(self, kind) + count for kind, count in (*faults.items(), *changes.items())}
         faulty = self.faulty + sum(faults.values())
-        return replace(self, faulty=faulty, far=self.far + far, repeated=self.repeated + repeated, **by_kind)
+        more = {"far": self.far + far, "repeated": self.repeated + repeated, "rare": self.rare + rare}
+        return replace(self, faulty=faulty, **more, **by_kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.told import greatest, smallest
-from kernfed_client.methods.online import pooled
+from kernfed_client.methods.online import meta, pooled
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.methods.online.model import keep_personal_model
 
@@ -89,7 +89,7 @@ def local_step(job: LocalJob, request: LocalStepRequest) -> LocalStep:
 
 def meta_step(job: LocalJob, request: MetaStepRequest) -> MetaStep:
     """A round of a network that each client adapts."""
-    return _client(job).meta_step(request)
+    return meta.meta_step(_client(job), request)
 
 
 def metrics(job: LocalJob, request: StreamMetricsRequest) -> StreamMetrics:

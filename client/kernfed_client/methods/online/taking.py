@@ -7,6 +7,7 @@ wire. One such row would spoil the model of this client and of the others, so it
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections import Counter
@@ -16,11 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.maths.few_rows import columns_of_few, levelled
+from kernfed_client.data.loading import fewest_apart
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.ranges import row_outside
+from kernfed_client.data.split import JOINED_RULES
 from kernfed_client.methods.online.state import MAX_WAITING, ClientState, LeftOut, Waiting
 from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.streams import Position, Row, Stream
 
 _POLL_S = 0.02
+_MOST_TIMES = 64
+"""A round in which few rows stand out grows to at most so many times the policy's least number of rows."""
 _KEPT_KEYS = 10_000
 """Keys of rows that had their target, by which one that comes twice is told."""
 
@@ -92,6 +100,14 @@ class Limits:
         return self.low <= y <= self.high
 
 
+def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], limits: Limits) -> RowTaker:
+    """As the job and this client's policy say; arguments as of `RowTaker`."""
+    joins = job.data.rules >= JOINED_RULES
+    apart = fewest_apart(job.file, job.folder / "setup")[0] if joins else 1
+    outside = functools.partial(row_outside, job.schema)
+    return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart)
+
+
 class RowTaker:
     """Takes the rows of a round from one stream."""
 
@@ -102,8 +118,13 @@ class RowTaker:
         least_rows: int,
         limits: Limits,
         outside: Outside = _nowhere,
+        fewest_apart: int = 1,
     ) -> None:
-        """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's."""
+        """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's.
+
+        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target.
+        """
+        self._fewest_apart = fewest_apart
         self._outside = outside
         self._stream = stream
         self._scaled = scaled
@@ -114,13 +135,15 @@ class RowTaker:
     def take(self, state: ClientState, batch_rows: int, wait_s: float, predict: Predict) -> Taken:
         """Read rows until there are enough with targets, or none for `wait_s` seconds.
 
-        Fewer than the policy's least number are left in the stream for a later round.
+        Fewer than the policy's least number are left in the stream for a later round. So are rows of which a few stand
+        out, until more of their kind came, or many others: then those few are left out.
         """
         wanted = max(batch_rows, self._least_rows)
         deadline = time.monotonic() + wait_s
         made = _Round(state, self._limits, self._scaled, predict, self._outside, self._answered)
-        while len(made.y) < wanted:
-            chunk = self._stream.read(made.position, wanted - len(made.y))
+        most, apart = max(wanted, _MOST_TIMES * self._fewest_apart), self._fewest_apart
+        while more := made.lacks(wanted, most, apart):
+            chunk = self._stream.read(made.position, more)
             made.position = chunk.position
             made.faults.update(chunk.faults)
             made.changes.update(chunk.changes)
@@ -130,7 +153,7 @@ class RowTaker:
                 if orphan is not None:
                     self._stream.leave_out(orphan, row.where)
             if not chunk.rows and not chunk.faults and not chunk.changes:
-                enough = len(made.y) >= self._least_rows
+                enough = len(made.y) >= self._least_rows and not made.has_few(apart)
                 if enough or self._stream.ended(made.position) or time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_S)
@@ -140,8 +163,11 @@ class RowTaker:
         while len(self._answered) > _KEPT_KEYS:
             del self._answered[next(iter(self._answered))]
         ended = self._stream.ended(made.position)
-        if 0 < len(made.y) < self._least_rows:
-            if not ended:  # leave them in the stream, so that they are learned with others
+        whole = ended or len(made.y) >= most
+        if whole:
+            made.leave_few_out(apart)
+        if 0 < len(made.y) < self._least_rows or made.has_few(apart):
+            if not whole:  # leave them in the stream, so that they are learned with others
                 none = np.empty(0)
                 before = state.position, state.left_out, state.waiting
                 return Taken((), (), none, none, *before, False, made.waits_for_disk)
@@ -169,7 +195,7 @@ class _Round:
         self.faults: Counter[RowFault] = Counter()
         self.changes: Counter[FileChange] = Counter()
         self.waits_for_disk = False
-        self._far = self._repeated = 0
+        self._far = self._repeated = self._rare = 0
         self.x: list[Floats] = []
         self.numbers: list[int] = []
         self.y: list[float] = []
@@ -207,6 +233,28 @@ class _Round:
         self.y.append(row.y)
         self.told.append(math.nan if earlier is None else earlier.told)
 
+    def lacks(self, wanted: int, most: int, fewest_apart: int) -> int:
+        """Rows to read until there are enough; some more where few stand out, up to `most` in all; 0: none."""
+        if (num := len(self.y)) < wanted:
+            return wanted - num
+        return min(fewest_apart, most - num) if num < most and self.has_few(fewest_apart) else 0
+
+    def has_few(self, fewest: int) -> bool:
+        """Whether fewer rows than that stand out in a column, or by their target."""
+        return fewest > 1 and len(self.y) > 0 and bool(columns_of_few(self._columns(), fewest).any())
+
+    def leave_few_out(self, fewest: int) -> None:
+        """Leave out rows that stand out where fewer than that do, and those that then do."""
+        while self.has_few(fewest):
+            columns = self._columns()
+            kept = np.flatnonzero((levelled(columns.copy(), fewest) == columns).all(axis=1))
+            self._rare += len(columns) - len(kept)
+            self.x, self.numbers = [self.x[i] for i in kept], [self.numbers[i] for i in kept]
+            self.y, self.told = [self.y[i] for i in kept], [self.told[i] for i in kept]
+
+    def _columns(self) -> Floats:
+        return np.column_stack([np.array(self.x), np.array(self.y)])
+
     def _within(self, x: Floats) -> Floats | None:
         with np.errstate(over="ignore"):
             scaled = self._scaled(x)
@@ -214,7 +262,7 @@ class _Round:
 
     def taken(self, ended: bool) -> Taken:
         """All of it."""
-        left_out = self._before.and_more(self.faults, self.changes, self._far, self._repeated)
+        left_out = self._before.and_more(self.faults, self.changes, self._far, self._repeated, self._rare)
         return Taken(
             tuple(self.x),
             tuple(self.numbers),

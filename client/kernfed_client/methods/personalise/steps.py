@@ -19,6 +19,7 @@ from kernfed.methods.personalise.choice import candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest, CrossfitScores
 from kernfed.methods.personalise.embeddings import embed, target_terms
+from kernfed.methods.personalise.gains import spread_of, theorem_constant
 from kernfed.methods.personalise.messages import (
     AllowKeepingRequest,
     ClientEmbedding,
@@ -42,7 +43,15 @@ from kernfed.methods.personalise.messages import (
     WeightsSolved,
 )
 from kernfed.methods.personalise.noise import add_noise
-from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, linear_term, solve_exact, solve_paper
+from kernfed.methods.personalise.q_aggregation import (
+    FEATURE_BOUND,
+    PAPER_FACTOR,
+    PAPER_STEPS,
+    Constants,
+    linear_term,
+    solve_exact,
+    solve_paper,
+)
 from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
@@ -73,12 +82,19 @@ def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
     """
     state = begin(job, request)
     found = embed(state.phi)
-    different = len(np.unique(units(all_columns(job))))
-    if request.noise_factor > 0:
-        different = 0  # would be told without noise
+    if request.noise_factor > 0:  # all else would be told without noise
         exact, draw = found, noise_stream(job, request)
         found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
-    return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace, num_different=different)
+        return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
+    spread = spread_of(state.phi)
+    return ClientEmbedding(
+        num_rows=found.num_rows,
+        mean=found.mean,
+        trace=found.trace,
+        num_different=len(np.unique(units(all_columns(job)))),
+        largest=min(spread.largest, found.trace),
+        square=spread.square,
+    )
 
 
 def statistics(job: LocalJob, request: StatisticsRequest) -> Statistics:
@@ -142,9 +158,14 @@ def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
     terms = target_terms(state.phi, means)
     means[t] = state.phi.mean(axis=0)
     terms.spread[t] = terms.distance[t] = 0.0
-    linear = linear_term(terms, t, Constants(request.c_q, request.c_p), request.bound)[:, None]
-    solve = solve_exact if request.exact else solve_paper
-    found = solve(means @ means.T, np.array([t]), linear)
+    theorem = theorem_constant(len(teachers), terms.num_rows)
+    constants = Constants(theorem if request.theorem_q else request.c_q, theorem if request.theorem_p else request.c_p)
+    linear = linear_term(terms, t, constants, request.bound)[:, None]
+    gram, targets = means @ means.T, np.array([t])
+    if request.exact:
+        found = solve_exact(gram, targets, linear)
+    else:
+        found = solve_paper(gram, targets, linear, request.steps or PAPER_STEPS, request.step_factor or PAPER_FACTOR)
     state.learn(job, found.weights[:, 0], "")
     return WeightsSolved(num_rows=job.num_rows, gap=float(found.gap[0]))
 

@@ -38,7 +38,7 @@ from kernfed_client.data.alone import alone
 from kernfed_client.data.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
-from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out_loss, local_ridge, own_weights
+from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out, local_ridge, own_weights
 
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
@@ -88,8 +88,8 @@ def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianPro
 def loss_apart(job: LocalJob, request: HeldOutLossRequest) -> HeldOutLoss:
     """The loss of W on a fold of this client's rows."""
     w, rows = _tensor(job, request.weights, request.step), fold_rows(job, request.fold)
-    loss = held_out_loss(job, w, rows) if len(rows) else 0.0
-    return HeldOutLoss(num_rows=job.num_rows, num_apart=len(rows), loss=loss)
+    loss, num_correct = held_out(job, w, rows) if len(rows) else (0.0, 0)
+    return HeldOutLoss(num_rows=job.num_rows, num_apart=len(rows), loss=loss, num_correct=num_correct)
 
 
 def curvature(job: LocalJob, request: CurvatureRequest) -> Curvature:

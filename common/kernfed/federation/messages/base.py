@@ -186,6 +186,11 @@ class Request(Message, Generic[R_co]):
         del reply
         yield from ()
 
+    @property
+    def goes_on_from(self) -> str | None:
+        """Id of the job whose state at the client the job goes on from; empty: of none; None: not this one's to say."""
+        return None
+
 
 def requests_in(*modules: ModuleType) -> tuple[type[Request[Any]], ...]:
     """The requests that modules define, in their order there."""

@@ -17,6 +17,23 @@ class Teacher:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """What the mixture of a client promises, by embeddings alone; see `kernfed.methods.personalise.gains`."""
+
+    alone: float
+    """Expected squared error of its own embedding, Tr Σ/n, (6)."""
+    mixed: float
+    """Unbiased estimate of that of its mixture: the error L̂ of Algorithm 1 less Tr Σ/n. It may lie below 0."""
+    effective_dimension: float
+    """d^e = Tr Σ/|Σ|_op, (13); 0: the client does not tell it."""
+    bound: float
+    """The least of the bound (14) of `mixed` over sets of the nearest clients, with C = 1; 0 as `effective_dimension`.
+    The constant is not known: compare clients by it, and do not read it as a number."""
+    nearest: int
+    """Clients in the set with this bound, itself among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Learner:
     """One client's mix."""
 
@@ -31,6 +48,8 @@ class Learner:
     effective_rows: float = 0.0
     """Rows that the mix is worth."""
     scores: Told = field(default_factory=dict)
+    gain: Gain | None = field(default=None, metadata=UNLESS_NONE)
+    """What its embedding promised before any model was scored; None of one that has not told its weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +68,6 @@ class PersonaliseFinding(Finding):
     """Weights, a row for who learns, shape (B, B); None for many clients, as `distances`."""
     distances: tuple[tuple[float, ...], ...] | None = field(default=None, metadata=UNLESS_NONE)
     """Between embeddings; 0 where noise explains them."""
+    alike: tuple[tuple[float | None, ...], ...] | None = field(default=None, metadata=UNLESS_NONE)
+    """p-value of the hypothesis that two clients have one law; None within it where one has not told how its rows
+    vary."""

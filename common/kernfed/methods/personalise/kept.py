@@ -42,7 +42,7 @@ ARTIFACT: Final = f"{NAME}-{FILE}"
 """Name of the artifact."""
 
 FREE_KEYS: Final = {
-    "method": ("from_job", "keep_shared"),
+    "method": ("from_job", "keep_shared", "targets"),
     "data": ("classes", "missing", "split", "test_fraction", "unseen_classes"),
 }
 """Keys by table in which a later job may differ from the one whose file it names."""

@@ -39,6 +39,8 @@ from kernfed.methods.personalise.embeddings import View
 
 NumClients = Annotated[int, Dim("B"), Range(1, 100_000)]
 
+_MOST_SQUARE = 8.0
+"""Most that the unbiased estimate of Tr Σ² is of (Tr Σ)², of four rows."""
 _ROUNDING = 1e-4
 """Relative error of sums that travelled in float32, with room to spare."""
 
@@ -100,12 +102,20 @@ class ClientEmbedding(Reply):
     """Over the rows it is the expected squared error of `mean`, noise counted."""
     num_different: Annotated[int, Range(0, 2**53)] = 0
     """Training rows of different content; 0: all are different, or it is not told."""
+    largest: Annotated[float, Range(0)] = 0.0
+    """Largest eigenvalue of the covariance of the embedded rows; 0: not told, as with noise."""
+    square: Annotated[float, Range(0)] = 0.0
+    """Trace of the square of that covariance, unbiased; 0: not told."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
         del stated
         if self.num_different > self.num_rows:
             yield "more rows are different than there are"
+        if self.largest > (1.0 + _ROUNDING) * self.trace:
+            yield "an eigenvalue of the covariance that is larger than their sum"
+        if self.square > _MOST_SQUARE * self.trace**2:
+            yield "squares of the covariance that are larger than its trace allows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +309,14 @@ class SolveWeightsRequest(Request[WeightsSolved]):
     """Weight C_P of the penalty on the distance."""
     bound: Annotated[float, Range(0)]
     """Bound M of the features' norm."""
+    steps: Annotated[int, Range(0, 1_000_000)] = 0
+    """Steps T of Algorithm 3; 0: as printed."""
+    step_factor: Annotated[float, Range(0, 1)] = 0.0
+    """c of its step; 0: as printed."""
+    theorem_q: bool = False
+    """Whether C_Q is 2 log(B n), n the client's rows, in place of `c_q`."""
+    theorem_p: bool = False
+    """Whether C_P is that in place of `c_p`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

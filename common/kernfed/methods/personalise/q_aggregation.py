@@ -33,7 +33,7 @@ FEATURE_BOUND = math.sqrt(2.0)
 PAPER_STEPS = 1000
 """Steps T of Algorithm 3 in all of the paper's experiments."""
 
-_PAPER_FACTOR = 0.5
+PAPER_FACTOR = 0.5
 """c of the step η = c/(2 |A|_op + |b|_inf)."""
 
 _EIGEN_CLIENTS = 128
@@ -121,7 +121,9 @@ def optimality_gap(gram: Floats, targets: Indices, linear: Floats, weights: Floa
     return clipped
 
 
-def solve_paper(gram: Floats, targets: Indices, linear: Floats, steps: int = PAPER_STEPS) -> Aggregation:
+def solve_paper(
+    gram: Floats, targets: Indices, linear: Floats, steps: int = PAPER_STEPS, factor: float = PAPER_FACTOR
+) -> Aggregation:
     """Run Algorithm 3, exponentiated gradients with a look-ahead, from uniform weights.
 
     Gradients are formed without the constant that A_t adds to all of a target's entries: it leaves the steps as they
@@ -132,8 +134,9 @@ def solve_paper(gram: Floats, targets: Indices, linear: Floats, steps: int = PAP
         targets: Shape (T,).
         linear: b of each target, shape (B, T).
         steps: T of the paper.
+        factor: c of its step.
     """
-    eta = _PAPER_FACTOR / (2.0 * _largest_eigenvalues(gram, targets) + np.abs(linear).max(axis=0))
+    eta = factor / (2.0 * _largest_eigenvalues(gram, targets) + np.abs(linear).max(axis=0))
     constant = linear - 2.0 * gram[:, targets]
     twice = 2.0 * gram
     w = np.full(linear.shape, 1.0 / gram.shape[0])

@@ -8,10 +8,13 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.finding import reading
-from kernfed.methods.personalise.finding import Learner, PersonaliseFinding
+from kernfed.methods.personalise.finding import Gain, Learner, PersonaliseFinding
 from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, heat_map
 from kernfed.report.sections import Chart, Overview, Section, TableOf
+
+LEVEL = 0.05
+"""Probability that any two clients of one law are called different."""
 
 _WEIGHTS = {
     "crossfit": "proposed by embeddings, clusters and losses, decided by cross-fitting",
@@ -35,12 +38,29 @@ def personalise_section(finding: PersonaliseFinding) -> Section:
         title = "Distance between clients' embeddings (MMD)"
         svg = heat_map(title, shown, distances[np.ix_(order, order)], "MMD, unbiased", limit=None)
         charts.append(Chart(title, svg, "0: no further apart than the noise of their rows."))
+    differ = differing(finding)
     text = (
         f"Weights: {_WEIGHTS.get(finding.weights, finding.weights)}. Trainer: {finding.trainer}. "
         + " ".join(f"{w[:1].upper()}{w[1:]}." for w in finding.words)
+        + differ
         + " Each client keeps its model, for kernfed-client predict."
     )
     return Section("Who learns from whom", text, charts, _table(finding.clients))
+
+
+def differing(finding: PersonaliseFinding) -> str:
+    """How many pairs of clients differ by more than chance, as a sentence; empty where nobody can say."""
+    if finding.alike is None:
+        return ""
+    values = sorted(p for i, row in enumerate(finding.alike) for p in row[:i] if p is not None)
+    if not values:
+        return ""
+    pairs = len(values)
+    count = next((i for i, p in enumerate(values) if p > LEVEL / (pairs - i)), pairs)
+    return (
+        f" {count} of {pairs} pairs of clients have rows of different laws, by a kernel two-sample test at {LEVEL:.0%} "
+        "for all pairs together (Holm)."
+    )
 
 
 def personalise_overview(finding: PersonaliseFinding) -> Overview:
@@ -92,12 +112,17 @@ def cluster(distances: Floats) -> list[int]:
 def _table(clients: Sequence[Learner]) -> TableOf:
     metric = gain_metric(clients)
     columns = ["client", "rows", "learns from", "worth rows", "found by"]
+    promised = any(c.gain is not None for c in clients)
+    if promised:
+        columns += ["effective dimension", "expected error, alone", "mixed"]
     if metric:
         columns += [f"{METRICS[metric]}, personal", "less than local by", "less than fedavg by"]
     rows = []
     for c in clients:
         cells = [c.client, str(c.num_rows), teachers(c)]
         cells += [f"{c.effective_rows:.0f}" if c.told else "–", c.choice or "–"]
+        if promised:
+            cells += _promised(c.gain)
         if metric:
             personal = c.scores.get("personal", {}).get(metric)
             cells.append("–" if personal is None else f"{personal:.4g}")
@@ -106,6 +131,13 @@ def _table(clients: Sequence[Learner]) -> TableOf:
                 cells.append("–" if personal is None or other is None else f"{other - personal:+.4g}")
         rows.append(cells)
     return TableOf(columns, rows)
+
+
+def _promised(gain: Gain | None) -> list[str]:
+    if gain is None:
+        return ["–"] * 3
+    dimension = f"{gain.effective_dimension:.3g}" if gain.effective_dimension > 0 else "–"
+    return [dimension, f"{gain.alone:.3g}", f"{gain.mixed:.3g}"]
 
 
 SECTIONS = {PersonaliseFinding.name: reading(PersonaliseFinding, personalise_section)}

@@ -12,8 +12,9 @@ from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
+from kernfed.methods.personalise.q_aggregation import PAPER_FACTOR, PAPER_STEPS
 from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, RIDGE_RULE, NetworkSection, RidgeNumber
-from kernfed.section import ACCEPTED, MethodSection, Only, Section, Unused
+from kernfed.section import ACCEPTED, Label, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 Constant = Annotated[float, Field(ge=0, le=1e6)]
@@ -75,11 +76,24 @@ class PersonaliseSettings(MethodSection):
     scale_columns: bool = Field(
         True, description="Scale the embedded columns by pooled mean and deviation, y too; else as they are."
     )
-    c_q: Annotated[Constant | Literal["auto"], Only(weights=("paper", "exact"))] = Field(
-        "auto", description="Penalty on the spread; auto: sqrt(log clients)."
+    c_q: Annotated[Constant | Literal["auto", "theorem"], Only(weights=("paper", "exact"))] = Field(
+        "auto",
+        description="Penalty on the spread; auto: sqrt(log clients), as in the paper's experiments; theorem: "
+        "2 log(clients · rows), as in its Theorem 4.4.",
     )
-    c_p: Annotated[Constant | Literal["auto"], Only(weights=("paper", "exact"))] = Field(
-        "auto", description="Penalty on the distance; auto: log clients."
+    c_p: Annotated[Constant | Literal["auto", "theorem"], Only(weights=("paper", "exact"))] = Field(
+        "auto", description="Penalty on the distance; auto: log clients; theorem: as for c_q."
+    )
+    steps: Annotated[int, Only(weights="paper")] = Field(
+        PAPER_STEPS, ge=1, le=1_000_000, description="Steps T of Algorithm 3."
+    )
+    step_factor: Annotated[float, Only(weights="paper")] = Field(
+        PAPER_FACTOR, gt=0, le=1, description="c of Algorithm 3's step c/(2 |A| + |b|)."
+    )
+    targets: list[Label] = Field(
+        [],
+        max_length=100_000,
+        description="Clients that get a personal model; the others help them, and get none. Empty: all.",
     )
     grid: Annotated[Literal["auto", "full", "lite", "wide"], Only(weights="crossfit")] = Field(
         "auto",
@@ -159,9 +173,10 @@ class PersonaliseSettings(MethodSection):
             )
         if self.weights != "crossfit":
             for key in ("c_q", "c_p"):
-                if getattr(self, key) == "auto":
+                rule = getattr(self, key)
+                if isinstance(rule, str):
                     raise ValueError(
-                        f"{key} is auto, a rule for features of norm sqrt 2; give numbers for {self.embedding_kernel}"
+                        f"{key} is {rule}, a rule for features of norm sqrt 2; give numbers for {self.embedding_kernel}"
                     )
         return self
 

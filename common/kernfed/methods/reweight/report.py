@@ -44,12 +44,13 @@ def reweight_section(finding: ReweightFinding) -> Section:
         title = "Effective sample size, of the training rows"
         shares = [c.effective_rows / max(c.num_rows, 1) for c in shown]
         charts.append(Chart(title, bar_chart(title, "share of the rows", names, {"global": shares})))
+    of = {c.client for c in clients}  # a client's name is written as it is
     target = f" ({finding.target})" if finding.target else ""
     text = (
         f"Weights are for {_SCOPES.get(finding.scope, finding.scope)}{target}, found "
         f"{_SOURCES.get(finding.source, finding.source)}. "
         f"In means clients count {_CLIENTS.get(finding.client_weights, finding.client_weights)}. "
-        + " ".join(f"{w}." for w in finding.words)
+        + " ".join(f"{w}." if w.partition(":")[0] in of else f"{w[:1].upper()}{w[1:]}." for w in finding.words)
         + f" {worst_served(clients)}"
     )
     return Section("Test distributions and weights", text.strip(), charts, _table(clients))

@@ -212,6 +212,8 @@ class HeldOutLoss(Reply):
     """Rows of the fold; 0 where they are fewer than `policy.min_rows`, and left out nowhere."""
     loss: Annotated[float, Range(0)]
     """Mean of |y - W'z|² over them; 0 without any."""
+    num_correct: Rows = 0
+    """Rows of the fold whose class has the largest score; 0 for numbers and for two classes with one score."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`: a fold holds training rows, and not all of them."""
@@ -219,6 +221,8 @@ class HeldOutLoss(Reply):
             yield f"states {self.num_apart} rows of a fold, and {stated.num_rows} training rows in all"
         if self.loss and not self.num_apart:
             yield "states a loss over no rows"
+        if self.num_correct > self.num_apart:
+            yield f"states {self.num_correct} rows classified correctly, of {self.num_apart}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

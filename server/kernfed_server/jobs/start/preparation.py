@@ -164,11 +164,17 @@ async def prepare(
     if sparse := {client: d.sparse_columns for client, d in described.items() if d.sparse_columns}:
         where = [f"{client} ({listed(names, more=' and {left} more columns')})" for client, names in sparse.items()]
         run.note(
-            f"fewer rows than policy.min_rows differ from the others in some columns of {listed(where, more=_MORE)}; "
-            "they are taken as the others; leave such columns out, or an administrator can allow them with "
-            "policy.sparse_columns"
+            f"fewer rows than policy.min_rows, or very few test rows, differ from the others in some columns of "
+            f"{listed(where, more=_MORE)}; they are taken as the others; leave such columns out, or an "
+            "administrator can allow them with policy.sparse_columns"
         )
     _note_large_batches(job, described, run)
+    if anew := [client for client, d in described.items() if d.dealt_anew]:
+        run.note(
+            f"{listed(anew)}: other rows are held out than in an earlier job on these columns, though most rows "
+            "there are the same, so metrics of the two are not of the same rows; a column of the file may change with "
+            "each export: let its site leave it out, or give a test partition"
+        )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:
@@ -286,11 +292,14 @@ def _note_large_batches(job: JobFile, described: Mapping[str, DataDescription], 
 def _note_left_out(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:
     if dropped := [f"{client} {d.num_dropped_rows}" for client, d in described.items() if d.num_dropped_rows]:
         run.note(f"rows dropped for missing values, as data.missing says: {listed(dropped, more=_MORE)}")
-    for client, d in described.items():
-        if d.num_outside_rows:
-            found = zip(schema.ranges, d.outside_rows, strict=True)
-            columns = [f"{r.column} ({n}, not {r.low:g} to {r.high:g})" for r, n in found if n]
-            run.note(f"{client} left out {d.num_outside_rows} rows outside of data.ranges: {listed(columns)}")
+    outside = [
+        f"{client} {d.num_outside_rows} ({', '.join(f'{name} {n}' for name, n in columns)})"
+        for client, d in described.items()
+        if d.num_outside_rows
+        for columns in [[(r.column, n) for r, n in zip(schema.ranges, d.outside_rows, strict=True) if n]]
+    ]
+    if outside:
+        run.note(f"rows left out that lie outside of data.ranges: {listed(outside, more=_MORE)}")
 
 
 def agree_features(

@@ -8,7 +8,6 @@ from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.heads.solver_choice import choose_solver
-from kernfed.methods.shared_settings import ridge_of
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
@@ -36,12 +35,9 @@ async def run(setup: Setup, settings: NewtonSettings, cohort: Cohort, run: Run) 
     fraction = _share_apart(settings, sum(setup.agreed.num_rows.values())) if auto and settings.warm_start else 0.0
     problem = await open_head(
         setup,
-        method=settings.name,
-        loss=settings.loss,
-        ridge=ridge_of(settings),
-        penalise_bias=settings.penalise_bias,
-        cohort=cohort,
-        run=run,
+        settings,
+        cohort,
+        run,
         validation_fraction=fraction,
         choose_ridge=settings.chooses_ridge,
     )

@@ -29,6 +29,14 @@ from kernfed.methods.heads.messages import (
     HeadOpened,
     OpenHeadRequest,
 )
+from kernfed.methods.heads.settings import (
+    FedAvgSettings,
+    FedNewSettings,
+    FedProxSettings,
+    FedSophiaSettings,
+    NewtonSettings,
+)
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import AT_REST, Arrival
 from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.from_all import asked_of_all
@@ -36,6 +44,7 @@ from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
 
+HeadSettings = FedAvgSettings | FedNewSettings | FedProxSettings | FedSophiaSettings | NewtonSettings
 _FREE_BIAS = "free_bias"
 """In checkpoints; one without is of a version that penalised every bias."""
 _TELL_EVERY = 25
@@ -250,13 +259,10 @@ def head_loss(name: str, task: LearningTask) -> HeadLoss:
 
 async def open_head(
     setup: Setup,
-    *,
-    method: str,
-    loss: str,
-    ridge: float,
-    penalise_bias: bool,
+    settings: HeadSettings,
     cohort: Cohort,
     run: Run,
+    *,
     validation_fraction: float = 0.0,
     choose_ridge: bool = False,
 ) -> HeadProblem:
@@ -266,10 +272,10 @@ async def open_head(
         JobError: A client cannot; one line each.
         ConfigError: The loss does not fit the task, or there is no bias to penalise.
     """
-    kind = head_loss(loss, setup.schema.task)
-    if penalise_bias and not setup.intercept:
+    kind, ridge = head_loss(settings.loss, setup.schema.task), ridge_of(settings)
+    if settings.penalise_bias and not setup.intercept:
         raise ConfigError("method.penalise_bias: features.intercept = false leaves no bias; remove the key")
-    free_bias = setup.intercept and not penalise_bias
+    free_bias = setup.intercept and not settings.penalise_bias
     if run.resumed is not None:
         free_bias = _FREE_BIAS in run.resumed and bool(run.resumed[_FREE_BIAS][0])
     gate = Gate(cohort, run, strict=setup.strict)
@@ -297,7 +303,7 @@ async def open_head(
         validation_rows={client: reply.num_validation_rows for client, reply in opened.items()},
         memory_bytes=min(reply.memory_bytes for reply in opened.values()),
         finding=HeadFinding(
-            method=method,
+            method=settings.name,
             loss=kind.value,
             features=setup.num_features + int(setup.intercept),
             outputs=setup.num_outputs,

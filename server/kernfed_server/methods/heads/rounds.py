@@ -16,7 +16,7 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
 from kernfed_server.jobs.updating import updated
-from kernfed_server.methods.heads.problem import HeadProblem, open_head
+from kernfed_server.methods.heads.problem import open_head
 
 LEARNING_RATE = 0.01
 Averaged = FedAvgSettings | FedProxSettings | FedSophiaSettings
@@ -107,7 +107,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 
     Source: Elgabli et al. (2022), Algorithm 1.
     """
-    problem = await _opened(setup, settings, cohort, run)
+    problem = await open_head(setup, settings, cohort, run)
+    run.publish(problem.finding)
     names = tuple(sorted(problem.rows))
     weights, mean = run.first_weights(problem.shape), np.zeros(problem.shape)
     duals = np.zeros((len(names), *problem.shape))
@@ -146,7 +147,8 @@ async def run_fednew(setup: Setup, settings: FedNewSettings, cohort: Cohort, run
 async def _averaged(
     setup: Setup, settings: Averaged, cohort: Cohort, run: Run, request: Callable[[Array, int], Request[HeadWeights]]
 ) -> Array | None:
-    problem = await _opened(setup, settings, cohort, run)
+    problem = await open_head(setup, settings, cohort, run)
+    run.publish(problem.finding)
     weights = run.resumed["weights"] if run.resumed else run.first_weights(problem.shape)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
@@ -157,17 +159,3 @@ async def _averaged(
         await problem.moved(round_num, settings.rounds, before, weights, whole=False)
         await problem.close(round_num, settings.rounds, {"weights": weights}, weights, {})
     return problem.whole(weights)
-
-
-async def _opened(setup: Setup, settings: Averaged | FedNewSettings, cohort: Cohort, run: Run) -> HeadProblem:
-    problem = await open_head(
-        setup,
-        method=settings.name,
-        loss=settings.loss,
-        ridge=ridge_of(settings),
-        penalise_bias=settings.penalise_bias,
-        cohort=cohort,
-        run=run,
-    )
-    run.publish(problem.finding)
-    return problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kernfed.methods.online.messages import StreamTold
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_server.jobs.run import Run
 
 _TIMES_WITHOUT_ROWS = 3
@@ -110,6 +110,12 @@ class LeftOutNotes:
                 client, reply.num_failed, "learning from them failed twice; the client's log tells what is wrong"
             )
 
+            self._count(
+                client,
+                told.rare,
+                "in a column, or by their target, fewer rows than its policy.min_rows stood out among very many; leave "
+                "such columns out",
+            )
             for kind, words in _CHANGES.items():
                 self._changed(client, getattr(told, kind), words)
             self._disk(client, waits=told.waits_for_disk)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernfed.errors import JobError
 from kernfed.maths.aggregate import total
 from kernfed.methods.personalise.choice import Scores, Turns, fedavg_candidates
 from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
+from kernfed.methods.personalise.gains import theorem_constant
 from kernfed.methods.personalise.messages import SolveWeightsRequest
-from kernfed.methods.personalise.q_aggregation import FEATURE_BOUND, Constants, default_constants
+from kernfed.methods.personalise.q_aggregation import (
+    FEATURE_BOUND,
+    PAPER_FACTOR,
+    PAPER_STEPS,
+    default_constants,
+)
 from kernfed_server.methods.personalise.statistics import STATISTICS
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -25,17 +33,29 @@ async def find_weights(job: Personalisation) -> None:
 
 async def aggregate(job: Personalisation, *, exact: bool) -> None:
     """Let every client find its weights by Q-aggregation, after what was shared was handed on."""
-    auto = default_constants(len(job.clients))
-    c_q = auto.c_q if isinstance(job.settings.c_q, str) else job.settings.c_q
-    c_p = auto.c_p if isinstance(job.settings.c_p, str) else job.settings.c_p
-    constants = Constants(c_q, c_p)
-    request = SolveWeightsRequest(exact=exact, c_q=constants.c_q, c_p=constants.c_p, bound=FEATURE_BOUND)
-    solved = await job.cohort.ask(request, everyone=True)
-    gap = max(reply.gap for reply in solved.values())
-    job.say(
-        f"Q-aggregation with C_Q {constants.c_q:.4g}, C_P {constants.c_p:.4g}: every client's objective is within "
-        f"{gap:.2g} of its optimum"
+    settings, auto = job.settings, default_constants(len(job.clients))
+    request = SolveWeightsRequest(
+        exact=exact,
+        c_q=auto.c_q if isinstance(settings.c_q, str) else settings.c_q,
+        c_p=auto.c_p if isinstance(settings.c_p, str) else settings.c_p,
+        bound=FEATURE_BOUND,
+        steps=0 if exact or settings.steps == PAPER_STEPS else settings.steps,
+        step_factor=0.0 if exact or settings.step_factor == PAPER_FACTOR else settings.step_factor,
+        theorem_q=settings.c_q == "theorem",
+        theorem_p=settings.c_p == "theorem",
     )
+    solved = await job.ask_learners(request)
+    gap = max(reply.gap for reply in solved.values())
+    rows = [job.embeddings[client].num_rows for client in job.learners]
+    theorem = [theorem_constant(len(job.clients), n) for n in rows]
+    q = _span(theorem if request.theorem_q else [request.c_q])
+    p = _span(theorem if request.theorem_p else [request.c_p])
+    job.say(f"Q-aggregation with C_Q {q}, C_P {p}: every client's objective is within {gap:.2g} of its optimum")
+
+
+def _span(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.4g}", f"{max(values):.4g}"
+    return least if least == most else f"{least} to {most}"
 
 
 async def _crossfit(job: Personalisation) -> None:
@@ -73,4 +93,4 @@ async def _crossfit(job: Personalisation) -> None:
         f"clients together: learn from {chosen.words}"
     )
     job.chosen = grid, tuple(turns.decisions)
-    await job.cohort.ask(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)), everyone=True)
+    await job.ask_learners(AdoptRequest(grid=grid, decisions=tuple(turns.decisions)))

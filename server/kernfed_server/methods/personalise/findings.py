@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.finding import told
-from kernfed.methods.personalise.finding import Learner, PersonaliseFinding, Teacher
+from kernfed.methods.personalise.finding import Gain, Learner, PersonaliseFinding, Teacher
+from kernfed.methods.personalise.gains import gain_of, probabilities_alike
+from kernfed.methods.personalise.messages import ClientEmbedding
 from kernfed_server.methods.personalise.state import Collaboration
 
 MAX_MATRIX = 200
@@ -18,8 +21,42 @@ MAX_MATRIX = 200
 MAX_TEACHERS = 10
 
 
+@dataclass(frozen=True)
+class Promises:
+    """What embeddings say before any model is scored."""
+
+    gains: tuple[Gain | None, ...]
+    """Of each client; None of one that has not told its weights."""
+    alike: Floats
+    """p-values of the hypotheses that two clients have one law, (B, B); NaN: not known."""
+
+
+def promises(parts: Sequence[ClientEmbedding], weights: Floats, distances: Floats) -> Promises:
+    """What embeddings say of each client and of each pair.
+
+    Args:
+        parts: Of all clients, in order.
+        weights: Row t: the weights of client t; zeros where they are not known. Shape (B, B).
+        distances: As in `finding_of`.
+    """
+    means, num_rows = np.array([p.mean for p in parts]), np.array([p.num_rows for p in parts], dtype=np.float64)
+    traces, squares = np.array([p.trace for p in parts]), np.array([p.square for p in parts])
+    gains = [
+        gain_of(t, row, means, traces, num_rows, parts[t].largest, distances) if row.any() else None
+        for t, row in enumerate(weights)
+    ]
+    return Promises(tuple(gains), probabilities_alike(means, traces, squares, num_rows))
+
+
 def finding_of(
-    found: Collaboration, distances: Floats, metrics: RoundMetrics, *, weights: str, trainer: str, words: Sequence[str]
+    found: Collaboration,
+    distances: Floats,
+    metrics: RoundMetrics,
+    *,
+    weights: str,
+    trainer: str,
+    words: Sequence[str],
+    promises: Promises,
 ) -> PersonaliseFinding:
     """The finding of a job.
 
@@ -30,6 +67,7 @@ def finding_of(
         weights: How they were found.
         trainer: How models were trained.
         words: What people should know.
+        promises: What embeddings say.
     """
     clients = []
     for i, client in enumerate(found.clients):
@@ -44,12 +82,22 @@ def finding_of(
                 learns_from=tuple(Teacher(found.clients[k], round(float(row[k]), 4)) for k in order),
                 effective_rows=round(_effective_rows(row, found.num_rows), 1),
                 scores=told(metrics.clients.get(client, {})),
+                gain=_short(promises.gains[i]),
             )
         )
     finding = PersonaliseFinding(weights, trainer, tuple(words), tuple(clients))
     if len(found.clients) > MAX_MATRIX:
         return finding
-    return replace(finding, matrix=_rounded(found.weights), distances=_rounded(distances))
+    alike = tuple(tuple(None if np.isnan(p) else float(f"{p:.3g}") for p in row) for row in promises.alike)
+    return replace(finding, matrix=_rounded(found.weights), distances=_rounded(distances), alike=alike)
+
+
+def _short(gain: Gain | None) -> Gain | None:
+    """The same with four digits."""
+    if gain is None:
+        return None
+    short: dict[str, Any] = {name: float(f"{n:.4g}") for name, n in asdict(gain).items() if isinstance(n, float)}
+    return replace(gain, **short)
 
 
 def mean_weights(found: Collaboration) -> tuple[dict[str, float], str, dict[str, int]]:

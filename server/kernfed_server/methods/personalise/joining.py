@@ -93,11 +93,11 @@ async def join(job: Personalisation, kept: KeptShared) -> Arrays:
         )
         if facts.grid is None:
             await find_weights(job)
-            await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
+            await job.ask_learners(SolveModelRequest(ridge=ridge_of(job.settings)))
         else:
             await job.hand_on()
             job.chosen = facts.grid, facts.decisions
-            await job.cohort.ask(AdoptRequest(grid=facts.grid, decisions=facts.decisions), everyone=True)
+            await job.ask_learners(AdoptRequest(grid=facts.grid, decisions=facts.decisions))
         metrics = await job.measure(kept.federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)

@@ -12,6 +12,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
+from kernfed.federation.messages.base import R, Request
 from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.choice import (
@@ -46,7 +47,7 @@ from kernfed_server.methods.personalise.directions import (
     Pooled,
     cluster_once,
 )
-from kernfed_server.methods.personalise.findings import finding_of, mean_weights
+from kernfed_server.methods.personalise.findings import finding_of, mean_weights, promises
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 
@@ -85,6 +86,12 @@ class Personalisation:
         return tuple(sorted(self.embeddings))
 
     @property
+    def learners(self) -> tuple[str, ...]:
+        """Clients of this job that get a personal model."""
+        own = self.joining or self.clients
+        return tuple(c for c in own if not self.settings.targets or c in self.settings.targets)
+
+    @property
     def num_inputs(self) -> int:
         """Inputs Q of the ridge model."""
         return self.setup.num_features + int(self.setup.intercept)
@@ -95,6 +102,11 @@ class Personalisation:
         if self.basis is None:
             return self.num_inputs
         return int(self.basis.shape[1]) + int(self.setup.intercept)
+
+    async def ask_learners(self, request: Request[R], *, everyone: bool = True) -> dict[str, R]:
+        """Ask the clients that get a personal model; the quorum counts among these where the job names them."""
+        some = self.learners if self.settings.targets else None
+        return await self.cohort.ask(request, clients=some, everyone=everyone, drawn=some is not None)
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""
@@ -209,7 +221,7 @@ class Personalisation:
         empty = Collaboration(clients, rows, nothing, ("",) * len(clients), self.fell_back)
         replies: dict[str, CollaborationWeights] = {}
         try:
-            replies = await self.cohort.ask(TellWeightsRequest(num_clients=len(clients)), everyone=True)
+            replies = await self.ask_learners(TellWeightsRequest(num_clients=len(clients)))
         except QuorumNotMetError as err:
             if needed:
                 raise JobError(
@@ -220,7 +232,7 @@ class Personalisation:
         choices = dict.fromkeys(set(clients) - set(self.joining or clients), "in the earlier job")
         choices |= {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
         found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
-        silent = sorted(set(self.joining or clients) - set(found.told))
+        silent = sorted(set(self.learners) - set(found.told))
         if silent:
             then = "they are left out of the weight matrix"
             if needed:
@@ -251,7 +263,7 @@ class Personalisation:
         """
         task = self.setup.schema.task
         metrics = await evaluate(self.setup, self.cohort, self.run, federated)
-        asked = self.cohort.ask(EvaluatePersonalRequest())
+        asked = self.ask_learners(EvaluatePersonalRequest(), everyone=False)
         personal = await measured(asked, task, self.run, "no metrics of personal models")
         both = sorted(personal.clients.keys() & metrics.clients.keys())
         if not both or len(both) == len(metrics.clients):
@@ -265,13 +277,15 @@ class Personalisation:
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
         """Tell people who learns from whom."""
         settings = self.settings
+        distances, parts = self._distances(), [self.embeddings[c] for c in self.clients]
         finding = finding_of(
             found,
-            self._distances(),
+            distances,
             metrics,
             weights=settings.weights,
             trainer=settings.trainer,
             words=self.words,
+            promises=promises(parts, found.weights, distances),
         )
         self.run.publish(finding)
         self.run.weighs(*mean_weights(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kernfed.arrays import Array
+from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.kept import NAME, SharedFile, from_bytes
@@ -45,6 +46,12 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     Source: Fermanian, Le Bars & Bellet, "Adaptive personalized federated learning via multi-task averaging of kernel
     mean embeddings", Algorithm 2; cross-fitting: `kernfed.methods.personalise.crossfit`.
     """
+    strange = sorted(set(settings.targets) - set(cohort.clients))
+    if strange:
+        raise ConfigError(
+            f"method.targets names {', '.join(strange)}, and the clients of this job are {', '.join(cohort.clients)}; "
+            "name those that shall get a model"
+        )
     job = Personalisation(setup, settings, cohort, run)
     if settings.from_job:
         return await _left(setup, run.resumed or await join(job, from_bytes(setup.files[settings.from_job])))
@@ -66,12 +73,13 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
 
 async def _solve_exactly(job: Personalisation) -> Arrays:
     """One round: each client solves for its own model from what all have shared. Returns the state after it."""
+    settings = job.settings
     state: Arrays = {}
     federated = federated_model(job)
     async for round_num in job.run.rounds(1):
         await find_weights(job)
-        if job.settings.weights != "crossfit":
-            await job.cohort.ask(SolveModelRequest(ridge=ridge_of(job.settings)), everyone=True)
+        if settings.weights != "crossfit":
+            await job.ask_learners(SolveModelRequest(ridge=ridge_of(settings)))
         metrics = await job.measure(federated)
         found = await job.told_weights(needed=False)
         job.publish(found, metrics)

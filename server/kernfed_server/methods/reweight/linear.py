@@ -20,7 +20,8 @@ from kernfed.models.beside import ModelsBeside
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.evaluation import evaluate
-from kernfed_server.jobs.run import PART, Model
+from kernfed_server.jobs.journal import PART
+from kernfed_server.jobs.run import Model
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import State, json_array
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins

@@ -3,7 +3,8 @@
 Parts of the rows are left out in turn, as many as hold 200 rows of all clients together. On the others the pooled
 solution is found by FedNewton's messages, ridge by ridge, by tens. The directions of one ridge serve the next one too:
 the minimiser over them with another ridge needs no further trip (`BlockConjugateGradients.shifted`). Beside what these
-messages let out, one mean loss per client, part and ridge leaves (`metric`).
+messages let out, one mean loss per client, part and ridge leaves (`metric`), and, of several classes, how many rows are
+right.
 """
 
 from __future__ import annotations
@@ -108,26 +109,33 @@ class _Search:
         going_on = True
         while going_on:
             self.cohort.let_differ(spread_by_ridge(self.search), spread_of_models(self.search))
-            losses = [await self._loss(part) for part in parts]
-            going_on = self.search.tell(sum(losses) / total)
+            measured = [await self._loss(part) for part in parts]
+            wrong = sum(wrong for _, wrong in measured)
+            going_on = self.search.tell(sum(loss for loss, _ in measured) / total, wrong)
             if math.isinf(self.search.level):
                 return self.search.best, f"by the rule, for {_MOST_TRIPS} directions do not reach its solution"
         errors = {ridge: "not reached" if math.isinf(e) else f"{e:.4g}" for ridge, e in self.search.losses.items()}
         tried = ", ".join(f"{ridge:.3g}: {error}" for ridge, error in sorted(errors.items()))
         told = f"predicts {total} rows kept apart best; mean square errors by ridge {tried}"
+        if (wrong := self.search.wrong[self.search.best]) < total:
+            told += f"; with {self.search.best:.3g}, {wrong} of them are classified wrongly"
         if silent:
             told += f"; of {listed(sorted(silent))} none are among these, as their policies let no such errors out"
         return self.search.best, told
 
-    async def _loss(self, part: _Part) -> float:
-        """Sum of the squared errors over the rows apart, with the ridge to try; infinity where it is out of reach."""
+    async def _loss(self, part: _Part) -> tuple[float, int]:
+        """Sum of the squared errors over the rows apart, with the ridge to try, and how many are classified wrongly.
+
+        Infinity where it is out of reach.
+        """
         solver = await self._solved(part)
         if solver is None:
-            return math.inf
+            return math.inf, 0
         found = await self._tell(HeldOutLossRequest(fold=part.fold, weights=solver.weights))
         if lost := {client for client, num in part.num_apart.items() if num} - found.keys():
             raise _LostError(tuple(client for client in self.members if client not in lost))
-        return sum(num * found[client].loss for client, num in part.num_apart.items() if num)
+        apart = [(num, found[client]) for client, num in part.num_apart.items() if num]
+        return sum(num * reply.loss for num, reply in apart), sum(num - reply.num_correct for num, reply in apart)
 
     async def _solved(self, part: _Part) -> BlockConjugateGradients | None:
         ridge, fold = self.search.ridge, part.fold

@@ -186,6 +186,37 @@ def test_two_lines_torn_one_after_the_other(tmp_path: Path, monkeypatch: pytest.
         verify(path)
 
 
+@pytest.mark.parametrize("opened_again", [True, False])
+def test_a_damaged_line_before_a_torn_one_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_again: bool
+) -> None:
+    """A whole line that is made unreadable is no torn line, whether the log went on behind the torn one or not."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    record(log, "t1")
+    record(log, "t2")
+    log.close()  # both are on the disk, and `audit.end` says so
+    end = path.with_name("audit.end").read_bytes()
+    log = AuditLog(path)
+    record(log, "t3")
+    log.close()
+    path.write_bytes(path.read_bytes()[:-20])
+    path.with_name("audit.end").write_bytes(end)
+    monkeypatch.setattr("kernfed_client.daemon.audit_chain.boot_id", lambda: "the next run of the machine")
+    if opened_again:
+        log = AuditLog(path)
+        record(log, "t4")
+        record(log, "t5")
+        log.close()
+    whole = path.read_bytes()
+    assert verify(path) == (5 if opened_again else 3)
+    text = whole.splitlines(keepends=True)
+    for damaged in (b"x" * (len(text[1]) - 1) + b"\n", text[1][:-20] + b"\n", b""):
+        path.write_bytes(b"".join([text[0], damaged, *text[2:]]))
+        with pytest.raises(DataError, match=r"above line \d was changed|are missing at the end"):
+            verify(path)
+
+
 def test_a_lost_line_end_is_no_change(tmp_path: Path) -> None:
     """A log that lost its last byte, the end of a line, goes on with a whole line behind a whole one."""
     path = tmp_path / "audit.jsonl"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernfed.cli.job_text import client_table, duration_text, event_line, update_json
+from kernfed.cli.job_text import client_table, duration_text, event_line, rounds_text, update_json
 from kernfed.cli.operator_options import find_identity
 from kernfed.cli.watching import Progress, plain_lines, render
 from kernfed.errors import ConfigError
@@ -56,6 +56,14 @@ def test_events_in_a_line_each() -> None:
     assert line.endswith(expected)
     assert event_line(event(EventKind.STEP_ASKED)) is None
     assert said(event(EventKind.WAITING)).endswith("no longer waiting")
+
+
+def test_rounds_of_several_models_say_so() -> None:
+    """A method that trains models in turn counts the rounds of all of them; a list, without settings, tells the sum."""
+    assert rounds_text(job()) == "2/9"
+    assert rounds_text(job(settings={"method": {"rounds": 9}})) == "2/9"
+    assert rounds_text(job(settings={"method": {"rounds": 3}})) == "2/9 (3 models in turn, up to 3 rounds each)"
+    assert rounds_text(job(num_rounds=0)) == "2"
 
 
 def test_text_from_elsewhere_cannot_steer_the_terminal() -> None:

@@ -126,6 +126,13 @@ async def test_below_quorum() -> None:
     ]
 
 
+async def test_a_step_that_ended_early_blames_nobody_for_its_silence() -> None:
+    """Who had not answered when the quorum went out of reach was not waited for."""
+    asked, _ = cohort(lambda c, _call: Fault("INVALID_DATA", "no") if c in "ab" else None)
+    with pytest.raises(QuorumNotMetError, match=r"\n  c: no answer yet; the quorum was out of reach without it$"):
+        await asked.ask(REQUEST)
+
+
 async def test_excluded() -> None:
     """An excluded client is not asked, and still counts for the quorum."""
     asked, exchange = cohort(echo)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.events import EventKind
-from kernfed.jobs.former import former_of
+from kernfed.jobs.former import FORMAT, Former, former_of
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed_server.jobs.start.agreement import Agreement
@@ -32,6 +32,40 @@ STREAMS: dict[str, dict[str, Any]] = {
     "em-kofl": {"learning_rate": 0.1, "weight_learning_rate": 0.1},
     "perfedavg": {"hidden": 4},
 }
+
+
+FACTS: dict[str, Any] = {"format": FORMAT, "job_id": "weeks-a", "method": "online", "round_num": 3, "plan": {}}
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "text": b'"former"',
+    "deep": b"[" * 100_000,
+    "deep plan": json.dumps(FACTS).replace("{}", '{"a":' * 50_000 + "1" + "}" * 50_000).encode(),
+    **{
+        f"{key} {value!r:.20}": json.dumps({**FACTS, key: value}).encode()
+        for key, value in (
+            ("round_num", float("inf")),
+            ("round_num", 10**300),
+            ("round_num", -1),
+            ("job_id", "\x1b[2J"),
+            ("job_id", "x" * 300),
+            ("plan", 3),
+            *(
+                ("plan", {table: value})
+                for table in ("method", "data", "features")
+                for value in (3, "x", None, [["a", 1]])
+            ),
+        )
+    },
+}
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize("facts", HOSTILE.values(), ids=HOSTILE)
+def test_a_file_that_no_job_left(facts: bytes) -> None:
+    """It is refused with the remedy, whatever an operator uploads as the job that another begins from."""
+    content = save({"former": np.frombuffer(facts, np.uint8)})
+    with pytest.raises(DataError, match="fetch the job's artifacts again"):
+        Former.of_bytes(content)
 
 
 def job_text(method: str, start_from: str = "", *, seed: int = 5, features: str = "", **settings: Any) -> str:
@@ -226,3 +260,30 @@ def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no state")
     with pytest.raises(DataError, match="kernfed job fetch"):
         run(tmp_path, "next", job_text("newton", "first"))
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize(
+    ("method", "array", "damage"),
+    [
+        ("online", "traffic", np.zeros(5)),
+        ("online", "num_rows", None),
+        ("ofskl", "held", np.full(9, 255, np.uint8)),
+        ("perfedavg", "counted", np.zeros(0, np.uint8)),
+        ("perfedavg", "num_rows", np.zeros((2, 3))),
+        ("perfedavg", "run.agreement.mean", None),
+        ("fedavg", "run.agreement.target_mean", None),
+    ],
+)
+def test_a_state_that_was_made_up(tmp_path: Path, method: str, array: str, damage: Any) -> None:
+    """A job that begins from arrays that no job leaves ends before its first round, with the remedy."""
+    settings = STREAMS.get(method, {})
+    run(tmp_path, "first", job_text(method, rounds=2, **settings))
+    kept = load_file(tmp_path / "first" / CHECKPOINT)
+    del kept[array]
+    save_file(kept if damage is None else {**kept, array: damage}, tmp_path / "first" / CHECKPOINT)
+    text = job_text(method, "first", rounds=4, **settings)
+    job, text, files = attach_files(parse_job(text), text, tmp_path)
+    done = simulate(job, from_rows(ROWS, (), tmp_path / "state"), text=text, files=files, out=tmp_path / "second")
+    assert isinstance(done.error, DataError)
+    assert re.search(r"start_from: what job \S+ left cannot be gone on from .*kernfed job fetch", str(done.error))

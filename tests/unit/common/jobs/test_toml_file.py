@@ -1,9 +1,11 @@
 """`kernfed.jobs.toml_file`: errors that name file, key and remedy."""
 
+from pathlib import Path
+
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.job_file import load_job, parse_job
 
 JOB = """name = "a"
 [method]
@@ -21,12 +23,12 @@ features = ["x"]
 @pytest.mark.parametrize(
     ("method", "cohort", "words"),
     [
-        ("ruonds = 3", "", ["job.toml: method.newton.ruonds: unknown key", "did you mean 'rounds'"]),
-        ("evaluate_every = 3", "", ["method.newton.evaluate_every", "belongs in the top of the file"]),
+        ("ruonds = 3", "", ["job.toml: method.ruonds: unknown key", "did you mean 'rounds'"]),
+        ("evaluate_every = 3", "", ["method.evaluate_every", "belongs in the top of the file"]),
         ("", "rounds = 3", ["cohort.rounds", "belongs in [method]"]),
         ("zzqqxx = 3", "", ["zzqqxx: unknown key; remove it"]),
-        ('rounds = "many"', "", ["method.newton.rounds", "integer", "'many'"]),
-        ("ridge = -1", "", ["method.newton.ridge", "greater than 0", "-1"]),
+        ('rounds = "many"', "", ["method.rounds", "integer", "'many'"]),
+        ("ridge = -1", "", ["method.ridge", "greater than 0", "-1"]),
         ("", "min_clients = 3\nclients = ['a']", ["cohort", "min_clients 3 exceeds the 1 clients named"]),
     ],
 )
@@ -56,7 +58,25 @@ def test_a_file_made_to_be_slow_is_refused_at_once(text: str, words: str) -> Non
     assert len(str(caught.value)) < 5000
 
 
+def test_an_unknown_method_is_named_with_those_that_are_known() -> None:
+    """Its package may not be installed here; what is known here is listed."""
+    with pytest.raises(
+        ConfigError, match=r"^job\.toml: method: 'name' is 'nowton', not known here; known are .*'probe'"
+    ):
+        parse_job(JOB.format(method="", cohort="").replace("newton", "nowton"), "job.toml")
+
+
 def test_text_that_is_no_toml_names_file_and_place() -> None:
     """A syntax error gives file, line and column."""
     with pytest.raises(ConfigError, match=r"job.toml: not valid TOML: .*line 1"):
         parse_job("name = nonsense\nseed = 1\n", "job.toml")
+
+
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    """A folder, and bytes that are no text: the path, the reason in words, and what to do."""
+    with pytest.raises(ConfigError) as caught:
+        load_job(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot be read (Is a directory); check the path and its rights"
+    (tmp_path / "job.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(ConfigError, match=r"job.toml: not UTF-8 text .*; save it as UTF-8"):
+        load_job(tmp_path / "job.toml")

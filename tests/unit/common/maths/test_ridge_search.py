@@ -32,6 +32,17 @@ def test_a_flat_curve_keeps_the_ridge() -> None:
     assert searched(1e-3, lambda ridge: 1.0 if ridge == 1e-3 else math.inf).best == 1e-3
 
 
+def test_fewer_wrong_rows_count_where_the_loss_hardly_rises() -> None:
+    """A loss that rises slowly is followed up to 2 % while more rows are right; one that rises faster is not."""
+    for rise, fewer, best in ((0.006, 10, 1e-6), (0.03, 10, 1e-3), (0.006, 1, 1e-3)):
+        search = RidgeSearch(1e-3)
+        going_on = True
+        while going_on:
+            steps = math.log10(search.ridge / 1e-3)
+            going_on = search.tell(1.0 + rise * abs(steps), 100 + round(fewer * steps))
+        assert search.best == pytest.approx(best)
+
+
 def test_ridges_stay_in_their_range() -> None:
     """A loss that falls for ever ends at the range's end, and one that begins there goes the other way."""
     assert LEAST <= searched(1e-3, lambda ridge: ridge).best < 11 * LEAST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernfed.methods.shares import ClientShare, SharesFinding, outweighing
+from kernfed.methods.shares import ALIKE, ClientShare, SharesFinding, outweighing
 from kernfed.report.sections import overviews, sections
 
 
@@ -34,7 +34,7 @@ def test_notes_name_the_client_and_what_to_do() -> None:
     (note,) = SharesFinding("training rows", capped).notes
     assert note == "cohort.max_share acts on the weights by training rows: m counts 40 %, and not 100 %"
     alike = tuple(ClientShare(c, n, 1 / 3) for c, n in (("a", 60), ("b", 60), ("m", 2**52)))
-    (note,) = SharesFinding("the same for each client", alike).notes
+    (note,) = SharesFinding(ALIKE, alike).notes
     assert note.startswith("m states 100 % of the training rows: the scales and means that all agree on")
 
 

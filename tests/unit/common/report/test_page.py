@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from kernfed.errors import DataError
@@ -19,7 +20,7 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.metrics_file import write_metrics
 from kernfed.methods.ending import Comparison, EndFinding, Loser
 from kernfed.methods.heads.finding import HeadFinding
-from kernfed.report.charts import bar_chart
+from kernfed.report.charts import bar_chart, heat_map
 from kernfed.report.page import KIND_WORDS, render, write_report
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
@@ -198,6 +199,13 @@ def test_bars_are_well_formed_whatever_is_missing(values: list[float | None]) ->
     assert "#0102" not in svg
 
 
+def test_numbers_on_dark_cells_can_be_read() -> None:
+    """They have the colour of the card, on light and dark pages; those on light cells have that of all text."""
+    svg = heat_map("t", ["x", "y"], np.array([[1.0, 0.2], [0.2, 0.9]]), "weight")
+    colours = re.findall(r'style="([^"]*)"[^>]*>(?:0|1)\.\d\d</text>', svg)
+    assert ["var(--card)" in c for c in colours] == [True, False, False, True]
+
+
 def test_a_failed_job_without_metrics_has_a_page(tmp_path: Path) -> None:
     """It says why, and draws nothing."""
     job = record(state="failed", error_reason="QUORUM_NOT_MET", error_message="1 of 3", started_at=None, answers={})
@@ -233,7 +241,10 @@ def test_the_end_of_the_job_is_told_first() -> None:
     assert page.index("How the job ended") < page.index("Head on frozen features")
     assert "Not arrived: far." in page
     assert "better at 1, level at 1, worse at 1: &lt;b&gt; (0.5 against 0.25)" in page
-    assert "0.4 against 0.3" in page
+    assert '<td class="word">0.4 against 0.3</td>' in page  # a short cell is not broken in the middle of a word
+    assert "global against the client&#39;s model alone, mean squared error, over all measured rows" in page
+    ended = page[page.index("How the job ended") : page.index("Head on frozen features")]
+    assert "<thead>" not in ended  # its columns have no names
 
 
 def test_each_kind_of_information_has_words() -> None:

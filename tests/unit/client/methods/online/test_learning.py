@@ -27,8 +27,8 @@ from kernfed.methods.online.messages import (
     OpenStreamRequest,
     StreamMetrics,
     StreamMetricsRequest,
-    StreamTold,
 )
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.steps.registry import STEPS
@@ -294,9 +294,9 @@ def test_parameters_that_build_on_what_is_not_there_are_asked_for(tmp_path: Path
 def test_a_policy_keeps_rows_until_there_are_enough(tmp_path: Path) -> None:
     """With min_rows = 3 two rows are left in the stream; with the third all three are told of at once."""
     site = Site(tmp_path, min_rows=3)
-    site.tell("r1,1,0,0.4", "r2,0,1,0.7")
+    site.tell("r1,1,0,0.4", "r2,0.3,1,0.7")
     assert site.step(1).num_samples == 0
-    site.tell("r3,1,1,0.2")
+    site.tell("r3,0.6,0.2,0.2")
     assert site.step(1, base=1).num_samples == 3
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.errors import InvalidTensorError, JobStateMissingError
+from kernfed.federation.messages.base import Stated
 from kernfed.federation.messages.evaluation import EvaluateRequest
 from kernfed.jobs.client_file import PolicySection
 from kernfed.methods.ridge.messages import (
@@ -183,10 +184,26 @@ def test_a_fold_is_left_out_of_every_step(job: LocalJob) -> None:
     assert loss.num_apart == len(apart) == job.num_rows // 5
     error = np.square(z[apart] @ w - y[apart]).sum(axis=1)
     assert loss.loss == pytest.approx(error.mean())
+    assert loss.num_correct == 0
     job.file = job.file.model_copy(update={"policy": PolicySection(min_rows=len(apart) + 1)})
     assert ridge.loss_apart(job, HeldOutLossRequest(fold=2, weights=w)).num_apart == 0
     nothing_left_out = ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w, fold=2)).gradient
     assert np.array_equal(nothing_left_out, ridge.gradient(job, GradientRequest(ridge=RIDGE, weights=w)).gradient)
+
+
+def test_rows_apart_that_are_right_are_counted(tmp_path: Path) -> None:
+    """Of several classes the one with the largest score is predicted, where targets and scores are centred too."""
+    federation = bench(label_skewed_rows(2), tmp_path, CLASSES)
+    federation.run(make_job("dkrr", task="classification", num_columns=6))
+    job = federation.jobs["site-0"]
+    w, rows = own_weights(job, RIDGE), fold_rows(job, 1).numpy()
+    scores = job.z_train.numpy()[rows] @ w + job.target_mean
+    truth = (job.y_train.numpy()[rows] + job.target_mean).argmax(axis=1)
+    reply = ridge.loss_apart(job, HeldOutLossRequest(fold=1, weights=w))
+    assert reply.num_correct == (scores.argmax(axis=1) == truth).sum() > 0
+    assert not list(reply.contradictions(Stated(num_rows=60)))
+    wrong = replace(reply, num_correct=reply.num_apart + 1)
+    assert any("rows classified correctly" in why for why in wrong.contradictions(Stated(num_rows=60)))
 
 
 def test_a_client_chooses_the_ridge_of_its_own_model(tmp_path: Path) -> None:

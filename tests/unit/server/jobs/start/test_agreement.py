@@ -53,6 +53,7 @@ JOBS: dict[str, tuple[Callable[[], dict[str, Rows]], JobFile, tuple[str, ...]]] 
 """Rows, job, and its classes."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgot", [False, True], ids=["known", "forgot"])
 @pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
 @pytest.mark.parametrize("method", JOBS)
@@ -77,6 +78,7 @@ def test_a_restart_with_a_client_gone_changes_no_bit(
     assert last.keys() == undisturbed.metrics[-1].clients.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
 def test_clients_that_lost_their_ratios_find_them_again(tmp_path: Path, round_num: int) -> None:
     """Coordinator and all clients begin anew: the rows are weighed again before anything is computed on them."""

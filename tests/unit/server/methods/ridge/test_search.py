@@ -17,7 +17,7 @@ from kernfed.methods.finding import BegunFinding
 from kernfed.methods.ridge.messages import HeldOutLossRequest
 from kernfed_client.daemon.policy import Policy
 from kernfed_simulation.federation import Rows
-from kernfed_testing.in_process import bench, make_job, regression_rows
+from kernfed_testing.in_process import bench, label_skewed_rows, make_job, regression_rows
 
 SIZES = {"ant": 200, "bee": 260, "cat": 240}
 
@@ -55,6 +55,22 @@ def test_a_cut_changes_no_bit_and_searches_once(tmp_path: Path) -> None:
     rest = bench(data, tmp_path, tamper={("ant", "newton.held_out_loss"): _never}).run(job, resumed=cut.journal.last)
     assert rest.weights.tobytes() == whole.weights.tobytes()
     assert any(note.startswith("ridge ") and "predicts" in note for note in rest.notes)
+
+
+def test_rows_that_are_right_count_too(tmp_path: Path) -> None:
+    """Of several classes a note tells how many rows are wrong; a client of before tells no such number."""
+
+    def former(reply: Reply) -> Reply:
+        changed: dict[str, Any] = {"num_correct": 0}
+        return replace(reply, **changed)
+
+    rows = label_skewed_rows()
+    job = make_job("newton", ridge="auto", task="classification", num_columns=6)
+    tampers: list[dict[tuple[str, str], Any]] = [{}, {(name, "newton.held_out_loss"): former for name in rows}]
+    for tamper in tampers:
+        done = bench(rows, tmp_path / str(len(tamper)), ("red", "green", "blue"), tamper=tamper).run(job)
+        told = next(note for note in done.notes if "rows kept apart best" in note)
+        assert ("of them are classified wrongly" in told) == (not tamper)
 
 
 def test_a_client_that_falls_out_is_searched_without(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""A round's rows: as many as the policy asks for of each kind of row, or none of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernfed.arrays import Floats
+from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
+from kernfed.methods.online.losses import Loss
+from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.methods.online.state import ClientState, LeftOut
+from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
+from kernfed_client.streams.streams import TableStream
+
+LEAST = 10
+
+
+def marked(num: int, every: int) -> PartitionData:
+    """Rows of a number, a mark that one row of so many has, and a target."""
+    draw = np.random.default_rng(3)
+    x = np.column_stack([draw.normal(size=num), (np.arange(num) % every == every - 1).astype(float)])
+    return PartitionData(x, None, draw.normal(size=num), 0, np.arange(2, num + 2))
+
+
+def rounds(table: PartitionData, fewest_apart: int, num: int = 200) -> list[Taken]:
+    """What a client takes of a table, round after round, to its end."""
+    limits = Limits(np.inf, -np.inf, np.inf)
+    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, fewest_apart=fewest_apart)
+    rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
+    state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
+    found = []
+    for _ in range(num):
+        taken = taker.take(state, 1, 0.0, lambda _: 0.0)
+        found.append(taken)
+        state = ClientState(0, 0, "", taken.position, taken.left_out, state.learner, state.theta, -1, taken.waiting, {})
+        if taken.ended:
+            return found
+    raise AssertionError("the stream does not end")
+
+
+def marks(taken: Taken) -> Floats:
+    """Of the rows of a round."""
+    return np.array([row[1] for row in taken.x])
+
+
+@pytest.mark.parametrize("every", [2, 5, 20])
+def test_a_round_grows_until_enough_rows_have_a_mark(every: int) -> None:
+    """Each has at least ten with it and ten without, or none with it; without the rule some have a few."""
+    found = [marks(taken) for taken in rounds(marked(1200, every), LEAST)]
+    assert all(min(m.sum(), len(m) - m.sum()) >= LEAST or not m.any() for m in found if len(m))
+    assert sum(map(len, found)) >= 1200 - LEAST * every
+    assert sum(m.sum() for m in found) > 0
+    assert any(0 < m.sum() < LEAST for m in map(marks, rounds(marked(1200, every), 1)))
+
+
+def test_rows_of_a_mark_that_hardly_any_has_are_left_out_and_counted() -> None:
+    """A round that begins with one of them grows to 640 rows, of which four have it: the others are learned."""
+    found = rounds(marked(790, 160), LEAST)
+    assert [len(taken.y) for taken in found] == [10] * 15 + [636]
+    assert not any(marks(taken).any() for taken in found)
+    assert [taken.left_out.rare for taken in found] == [0] * 15 + [4]
+
+
+def test_a_live_stream_keeps_rows_for_later() -> None:
+    """Few with a mark are left where they are until more came."""
+
+    class Live(TableStream):
+        live = True
+
+        def ended(self, position: object) -> bool:
+            """It never does."""
+            return False
+
+    table = marked(400, 8)
+    limits = Limits(np.inf, -np.inf, np.inf)
+    rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
+    state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
+    for num, taken_now in ((30, 0), (400, 80)):
+        taker = RowTaker(Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest_apart=LEAST)
+        assert len(taker.take(state, 1, 0.0, lambda _: 0.0).y) == taken_now
