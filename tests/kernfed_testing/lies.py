@@ -234,7 +234,7 @@ class Liars:
         job, files = job_of(_short(METHODS[self.variant]), folder)
         rows = {name: rows for name, rows in _rows().items() if name in names}
         journal = RecordingJournal()
-        policies = {name: {"allow": list(Kind)} for name in rows}
+        policies: dict[str, Any] = {name: {"allow": list(Kind)} for name in rows}
         jobs = clients(rows, folder / "clients", **policies)
         cohort = Bench(jobs, tamper=tamper).cohort(job, journal.event)
         run = Run(cohort, journal, None, job.evaluate_every)
