@@ -12,7 +12,7 @@ from kernfed.features.kernels import Kernel
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.job_sections import FeaturesSection
-from kernfed.methods.personalise.messages import EmbedRequest
+from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
 from kernfed_testing.adversary import (
     COLUMNS,
     ON,
@@ -147,7 +147,8 @@ def test_a_product_of_an_embedding_that_one_row_has(tmp_path: Path, policy: str)
         }
     )
     told = targets[0].ask(job, None, targets[1:])
-    [(request, reply)] = [(q, r) for q, r in told.replies if isinstance(q, EmbedRequest)]
+    [reply] = told.of(ClientEmbedding)
+    [request] = [q for q, _ in told.replies if isinstance(q, EmbedRequest)]
     mean = np.asarray(reply.mean) / np.array([1, *[np.sqrt(2)] * 2, 1, np.sqrt(2), 1])  # 1, a, b, aa, ab, bb
     scale = np.asarray(request.deviation) * np.array(request.features.lengthscales)
     first = mean[1:3] * scale + request.mean
