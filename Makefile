@@ -20,8 +20,8 @@ setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets d
 demo: setup ## four hospitals train together on this machine: one coordinator, four clients, mutual TLS
 	$(PY) examples/heart/demo.py
 
-experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna --repetitions 10"
-	$(PY) experiments/$(subst -,_,$(or $(NAME),$(error give NAME=newton-table4))).py $(ARGS)
+experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna"; NAME=all runs every one
+	$(PY) experiments/$(subst -,_,$(patsubst all,all-tables,$(or $(NAME),$(error give NAME=newton-table4)))).py $(ARGS)
 
 format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .

@@ -5,6 +5,7 @@ A table stands between its marker and `<!-- end -->`; the text around it is writ
 - `<!-- table: Name -->`: the keys of the section `Name` of a job, client or coordinator file;
 - `<!-- table: errors -->`: the errors; the last column is written by hand, and is kept;
 - `<!-- methods -->`: all methods, each with the pages whose heading "Settings" links to its keys;
+- `<!-- records: personalise -->`: the records of the experiments whose names begin so, from `experiments/records/`;
 - `<!-- steps: ridge newton -->`: the steps whose names begin so, and the kinds of information that their replies hold.
 """
 
@@ -31,8 +32,10 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.config import CoordinatorFile
 
 DOCS = Path(__file__).resolve().parent
+RECORDS = DOCS.parent / "experiments" / "records"
 TABLE = re.compile(
-    r"(?P<begin><!-- (?P<kind>table|steps|methods)(?:: (?P<of>[\w ]+))? -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
+    r"(?P<begin><!-- (?P<kind>table|steps|methods|records)(?:: (?P<of>[\w ]+))? -->\n)"
+    r"(?P<body>.*?)(?P<end><!-- end -->)",
     re.DOTALL,
 )
 SETTINGS = re.compile(r"^## Settings\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -83,6 +86,8 @@ def render(text: str) -> str:
             body = _methods()
         elif match["kind"] == "steps":
             body = _steps(match["of"].split())
+        elif match["kind"] == "records":
+            body = _records(match["of"])
         else:
             body = _errors(match["body"]) if match["of"] == "errors" else _model(MODELS[match["of"]])
         return f"{match['begin']}{body}{match['end']}"
@@ -159,6 +164,24 @@ def _steps(prefixes: list[str]) -> str:
         kinds = ", ".join(f"`{kind}`" for kind in request.kinds) or "none"
         lines.append(f"| `{request.step}` | {about} | {kinds} |")
     return "\n".join(lines) + "\n"
+
+
+def _records(prefix: str) -> str:
+    """Tables of the recorded experiments of a method, a line of what they ran on below each."""
+    parts = []
+    for path in sorted(RECORDS.glob(f"*{prefix}*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        size = "reduced (`--quick`)" if record["reduced"] else "at the script's own size"
+        given = ", ".join(f"{key} {value}" for key, value in record["arguments"].items())
+        versions = ", ".join(f"{package} {release}" for package, release in record["versions"].items())
+        lines = ["| setting | method | published | measured | ± | draws |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+        for line in record["rows"]:
+            numbers = (line["published"], line["measured"], line["standard_error"])
+            told = " | ".join("" if number is None else f"{number:g}" for number in numbers)
+            lines.append(f"| {line['setting']} | {line['method']} | {told} | {line['draws']} |".replace("|  |", "| |"))
+        about = f"{size}; {given}; {record['seconds']:.0f} s; {versions}; {record['platform']}"
+        parts.append(f"### {record['name']}\n\n" + "\n".join(lines) + f"\n\n{about}.\n")
+    return "\n" + "\n".join(parts) + "\n" if parts else ""
 
 
 def _values(field: FieldInfo) -> str:

@@ -12,9 +12,7 @@ client steps that a federation runs, in one process.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,20 +227,6 @@ def measured(data: DataSet, drawn: Draw, method: str, ridge: float) -> float:
     return done.final.pooled[model]["mse"]
 
 
-def line(setting: str, method: str, published: float | None, values: Sequence[float], **more: Any) -> dict[str, Any]:
-    """A row of a table: mean and standard error of the repetitions."""
-    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-    return {
-        "setting": setting,
-        "method": method,
-        "published": published,
-        "measured": float(f"{np.mean(values):.4g}"),
-        "repetitions": len(values),
-        "standard_error": None if error is None else float(f"{error:.2g}"),
-        **more,
-    }
-
-
 def show(lines: Iterable[Mapping[str, Any]]) -> None:
     """Print rows of a table."""
     print(f"  {'setting':<22}{'method':<26}{'published':>10}{'measured':>10}{'+-':>9}{'ridge':>10}")
@@ -251,14 +235,6 @@ def show(lines: Iterable[Mapping[str, Any]]) -> None:
         error = "" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
         ridge = f"{row['ridge']:.1e}" if row.get("ridge") is not None else ""
         print(f"  {row['setting']:<22}{row['method']:<26}{published:>10}{row['measured']:>10.3g}{error:>9}{ridge:>10}")
-
-
-def write(lines: Sequence[Mapping[str, Any]], out: Path, name: str, figure: Any) -> None:
-    """JSON and plot into a folder."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(list(lines), indent=2) + "\n")
-    figure.savefig(out / f"{name}.png", dpi=130)
-    print(f"\nwritten: {out / name}.json, {out / name}.png")
 
 
 def figure(columns: int = 1, height: float = 3.6) -> tuple[Any, list[Any]]:

@@ -20,13 +20,12 @@ from distill_common import (
     draw,
     figure,
     grid,
-    line,
     measured,
     mnist,
     parser,
     show,
-    write,
 )
+from records import entry, write
 
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
@@ -109,7 +108,7 @@ def main() -> None:
             pairs = [fedmd(data, d, rounds, 40 if options.quick else None) for d in draws]
             found["networks alone"], found["FedMD"] = [p[0] for p in pairs], [p[1] for p in pairs]
             for method, values in found.items():
-                rows.setdefault(method, []).append(line(f"{name}, m = {m}", method, None, values))
+                rows.setdefault(method, []).append(entry(f"{name}, m = {m}", method, None, values))
             show(r[-1] for r in rows.values())
         lines += [row for group in rows.values() for row in group]
         for method, group in rows.items():
@@ -119,7 +118,7 @@ def main() -> None:
         ax.set_xlabel("clients")
         ax.set_ylabel("mean squared error")
         ax.legend(fontsize=8)
-    write(lines, options.out, "distill-fedmd", fig)
+    write(lines, options, "distill-fedmd", fig)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ from distill_common import (
     draw,
     figure,
     grid,
-    line,
     measured,
     mnist,
     parser,
     show,
-    write,
 )
+from records import entry, write
 
 NUM_ROWS = 10
 RIDGES = {"D1": grid(-4, 0, 9), "D2": grid(-4, 0, 9), "D3": grid(-4, 0, 9), "MNIST": grid(-6, -1, 6)}
@@ -48,7 +47,7 @@ def main() -> None:
             chosen = choose_ridges(data, draws[:3], ridges, METHODS)
             for method in METHODS:
                 found = [measured(data, drawn, method, chosen[method]) for drawn in draws]
-                rows[method].append(line(f"{name}, m = {m}", method, None, found, ridge=chosen[method]))
+                rows[method].append(entry(f"{name}, m = {m}", method, None, found, ridge=chosen[method]))
             show(r[-1] for r in rows.values())
         lines += [row for m in range(len(counts)) for row in (rows[method][m] for method in METHODS)]
         for method in METHODS:
@@ -59,7 +58,7 @@ def main() -> None:
         ax.set_xlabel("clients")
         ax.set_ylabel("mean squared error")
         ax.legend(fontsize=8)
-    write(lines, options.out, "distill-figure2", fig)
+    write(lines, options, "distill-figure2", fig)
 
 
 if __name__ == "__main__":

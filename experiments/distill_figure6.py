@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from distill_common import D3, draw, figure, line, parser, run_job, show, write
+from distill_common import D3, draw, figure, parser, run_job, show
+from records import entry, write
 
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
@@ -86,7 +87,7 @@ def main() -> None:
     def run(panel: int, label: str, fraction: float, exponent: float, *, stale: bool = False) -> None:
         found = [p.iterate(fraction, exponent, rounds, stale=stale)[1] for p in problems]
         curves[label] = panel, list(np.mean(found, axis=0))
-        lines.append(line(f"after {rounds} rounds", label, None, [f[-1] for f in found]))
+        lines.append(entry(f"after {rounds} rounds", label, None, [f[-1] for f in found]))
         show(lines[-1:])
 
     for count in sorted({1, m // 5, m // 2, m}):
@@ -103,7 +104,7 @@ def main() -> None:
         ax.set_xlabel("round")
         ax.set_ylabel("squared distance to y*, per point")
         ax.legend(fontsize=8)
-    write(lines, options.out, "distill-figure6", fig)
+    write(lines, options, "distill-figure6", fig)
 
 
 def agree(problem: Problem, m: int) -> None:

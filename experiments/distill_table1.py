@@ -8,7 +8,8 @@ even ones -1.
 from __future__ import annotations
 
 import numpy as np
-from distill_common import SYNTHETIC, choose_ridges, draw, figure, grid, line, measured, mnist, parser, show, write
+from distill_common import SYNTHETIC, choose_ridges, draw, figure, grid, measured, mnist, parser, show
+from records import entry, write
 
 PUBLISHED = {
     ("D1", 10): 0.0329,
@@ -38,7 +39,7 @@ def main() -> None:
             draws = [draw(data, clients, num_rows, 2, seed) for seed in range(repetitions)]
             ridge = choose_ridges(data, draws[:3], ridges, ["local"])["local"]
             found = [measured(data, drawn, "local", ridge) for drawn in draws]
-            lines.append(line(f"{name}, N = {num_rows}", "local", PUBLISHED[name, num_rows], found, ridge=ridge))
+            lines.append(entry(f"{name}, N = {num_rows}", "local", PUBLISHED[name, num_rows], found, ridge=ridge))
     show(lines)
     fig, (ax,) = figure()
     at = np.arange(len(lines))
@@ -49,7 +50,7 @@ def main() -> None:
     ax.set_yscale("log")
     ax.set_ylabel("mean squared error")
     ax.legend()
-    write(lines, options.out, "distill-table1", fig)
+    write(lines, options, "distill-table1", fig)
 
 
 if __name__ == "__main__":

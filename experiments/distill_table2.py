@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from distill_common import D3, choose_ridges, draw, figure, grid, line, measured, parser, show, write
+from distill_common import D3, choose_ridges, draw, figure, grid, measured, parser, show
+from records import entry, write
 
 PUBLISHED = {50: 0.0251, 100: 0.0198, 200: 0.0168, 500: 0.0168, 1000: 0.0164}
 NUM_CLIENTS, NUM_ROWS = 50, 10
@@ -24,7 +25,7 @@ def main() -> None:
         cut = [type(d)(d.train, d.public[:num_public], d.test) for d in draws]
         ridge = choose_ridges(D3, cut[:2], ridges, [METHOD])[METHOD]
         found = [measured(D3, drawn, METHOD, ridge) for drawn in cut]
-        lines.append(line(f"N_p = {num_public}", METHOD, None if options.quick else known, found, ridge=ridge))
+        lines.append(entry(f"N_p = {num_public}", METHOD, None if options.quick else known, found, ridge=ridge))
     show(lines)
     fig, (ax,) = figure()
     sizes = list(published)
@@ -37,7 +38,7 @@ def main() -> None:
     ax.set_xlabel("public points")
     ax.set_ylabel("mean squared error")
     ax.legend()
-    write(lines, options.out, "distill-table2", fig)
+    write(lines, options, "distill-table2", fig)
 
 
 if __name__ == "__main__":

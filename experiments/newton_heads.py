@@ -25,7 +25,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from typing import Any
 import numpy as np
 from image_files import FASHION
 from newton_heads_data import DataSet, components, computed, texts
+from records import entry, write
 
 from kernfed import rng
 from kernfed.errors import KernfedError
@@ -303,8 +303,7 @@ def main() -> None:
         plot = options.out / f"newton-heads-{data.name.lower()}.png"
         draw_plot(data.name, curves, plot)
         print(f"written: {plot}", flush=True)
-    (options.out / "newton-heads.json").write_text(json.dumps(lines, indent=1) + "\n")
-    print(f"written: {options.out / 'newton-heads.json'}")
+    write(lines, options, "newton-heads")
 
 
 def report(
@@ -320,32 +319,23 @@ def report(
         flush=True,
     )
     for method, found in repeated.items():
-        table5 = float(np.nanmean([c.last(25.0) for c in found]))
-        by_uploads = [float(np.nanmean([c.at(u) for c in found])) for u in uploads]
-        seconds = float(np.mean([c.seconds[-1] / len(c.seconds) for c in found if c.seconds] or [float("nan")]))
+        table5 = [c.last(25.0) for c in found]
+        by_uploads = [[c.at(u) for c in found] for u in uploads]
+        seconds = [c.seconds[-1] / len(c.seconds) for c in found if c.seconds] or [float("nan")]
         published = PUBLISHED.get((name, alpha), {}).get(method)
         if name == "CIFAR-10" and method in PUBLISHED_SOLVERS:
             published = PUBLISHED_SOLVERS[method]
         entries = [("accuracy, last 5 of 50 rounds", published, table5)]
         entries += [(f"accuracy after {u} uploads", None, value) for u, value in zip(uploads, by_uploads, strict=True)]
-        memory = float(np.mean([c.memory_mib for c in found]))
+        memory = [c.memory_mib for c in found]
         known_costs = PUBLISHED_COSTS.get((name, method), (None, None))
         entries += [("seconds per round", known_costs[0], seconds), (memory_label(), known_costs[1], memory)]
-        lines += [
-            {
-                "setting": f"{setting}: {what}",
-                "method": method,
-                "published": known,
-                "measured": None if np.isnan(value) else round(value, 4),
-                "repetitions": len(found),
-            }
-            for what, known, value in entries
-        ]
+        lines += [entry(f"{setting}: {what}", method, known, values) for what, known, values in entries]
         shown = f"{published:9.2f}" if published is not None else "        -"
         print(
-            f"{method:26} {shown}  {table5:12.2f}  "
-            + "".join(f"{v:7.2f}" for v in by_uploads)
-            + f"  {seconds:8.3f}  {memory:6.1f}",
+            f"{method:26} {shown}  {np.nanmean(table5):12.2f}  "
+            + "".join(f"{np.nanmean(v):7.2f}" for v in by_uploads)
+            + f"  {np.mean(seconds):8.3f}  {np.mean(memory):6.1f}",
             flush=True,
         )
         for curve in found:

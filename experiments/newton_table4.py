@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import math
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from records import entry, write
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
@@ -213,16 +213,12 @@ async def _unwatched(setup: Setup, cohort: Cohort, ridge: float, w: Floats, step
 def table(setting: Setting, repetitions: list[Repetition]) -> Iterator[dict[str, Any]]:
     """Rows of the table: mean accuracy in percent over the repetitions."""
     for method in repetitions[0].accuracy:
-        yield {
-            "setting": setting.name,
-            "method": f"FedNewton {method}" if method[0] in "#d" else method,
-            "published": setting.problem.published.get(method) if setting.has_published else None,
-            "measured": round(float(np.mean([r.accuracy[method] for r in repetitions])), 3),
-            "repetitions": len(repetitions),
-        }
+        name = f"FedNewton {method}" if method[0] in "#d" else method
+        published = setting.problem.published.get(method) if setting.has_published else None
+        yield entry(setting.name, name, published, [r.accuracy[method] for r in repetitions])
 
 
-def plot(results: list[tuple[Setting, list[Repetition]]], path: Path) -> None:
+def plot(results: list[tuple[Setting, list[Repetition]]]) -> Any:
     """Published against measured, and what label skew does to the paper's step and to the default."""
     import matplotlib as mpl
 
@@ -248,8 +244,7 @@ def plot(results: list[tuple[Setting, list[Repetition]]], path: Path) -> None:
         ax.tick_params(axis="x", rotation=70, labelsize=8)
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
-    fig.savefig(path, dpi=130)
-    plt.close(fig)
+    return fig
 
 
 def main() -> None:
@@ -285,10 +280,7 @@ def main() -> None:
                 f"  the watch stopped the paper's step in {len(stopped)} of {len(repetitions)} repetitions, after step "
                 f"{', '.join(map(str, stopped))}; later steps are those of the algorithm as printed"
             )
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "newton-table4.json").write_text(json.dumps(lines, indent=2) + "\n")
-    plot(results, options.out / "newton-table4.png")
-    print(f"\nwritten: {options.out / 'newton-table4.json'}, {options.out / 'newton-table4.png'}")
+    write(lines, options, "newton-table4", plot(results))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from records import entry, write
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.in_process import InProcessExchange
@@ -268,24 +268,14 @@ def table(problem: Problem, results: dict[str, list[Measured]]) -> Iterator[dict
         for name, measured in results.items():
             values = [1000 * m.mse if at == 0 else m.seconds for m in measured]
             published = problem.published[rows[name][0]][at]
-            yield _line(f"{problem.title}, {what}", name, published, float(np.mean(values)), len(measured))
+            yield entry(f"{problem.title}, {what}", name, published, values)
     for name, measured in results.items():
         if measured[0].tightest is not None:
             worst = max(m.tightest for m in measured if m.tightest is not None)
-            yield _line(f"{problem.title}, greatest regret / bound", name, None, worst, len(measured))
+            yield entry(f"{problem.title}, greatest regret / bound", name, None, [worst])
 
 
-def _line(setting: str, method: str, published: float | None, measured: float, repetitions: int) -> dict[str, Any]:
-    return {
-        "setting": setting,
-        "method": method,
-        "published": published,
-        "measured": round(measured, 4),
-        "repetitions": repetitions,
-    }
-
-
-def plot(results: dict[str, dict[str, list[Measured]]], path: Path) -> None:
+def plot(results: dict[str, dict[str, list[Measured]]]) -> Any:
     """Above, published against measured; below, the mean regret of clients over rounds, per round."""
     import matplotlib as mpl
 
@@ -317,8 +307,7 @@ def plot(results: dict[str, dict[str, list[Measured]]], path: Path) -> None:
         ax.grid(alpha=0.3)
         if ax.lines:
             ax.legend(fontsize=8)
-    fig.savefig(path, dpi=130)
-    plt.close(fig)
+    return fig
 
 
 def main() -> None:
@@ -359,10 +348,7 @@ def main() -> None:
                 flush=True,
             )
         lines += table(problem, results[name])
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "online-table1.json").write_text(json.dumps(lines, indent=2) + "\n")
-    plot(results, options.out / "online-table1.png")
-    print(f"\nwritten: {options.out / 'online-table1.json'}, {options.out / 'online-table1.png'}")
+    write(lines, options, "online-table1", plot(results))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import structlog
+from records import entry
 
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
@@ -120,14 +120,7 @@ def line(
     against: Sequence[float] | Floats = (),
 ) -> dict[str, Any]:
     """A row of the table: the mean over repetitions, and its paired difference to the default."""
-    found: dict[str, Any] = {
-        "setting": setting,
-        "method": method,
-        "published": published,
-        "measured": round(float(np.mean(values)), 4),
-        "repetitions": len(values),
-        "standard_error": round(float(np.std(values, ddof=1) / np.sqrt(len(values))), 4) if len(values) > 1 else None,
-    }
+    found = entry(setting, method, published, values)
     if len(against):
         difference = np.asarray(values) - np.asarray(against)
         found["difference_to_default"] = round(float(difference.mean()), 4)
@@ -147,14 +140,6 @@ def show(lines: Sequence[Mapping[str, Any]]) -> None:
         difference = f"{row['difference_to_default']:+.3f}" if "difference_to_default" in row else ""
         paired = f"{row['difference_error']:.3f}" if "difference_error" in row else ""
         print(f"  {row['method']:<34}{row['measured']:>10.3f}{error:>9}{difference:>13}{paired:>9}", flush=True)
-
-
-def write(lines: Sequence[Mapping[str, Any]], out: Path, name: str, figure: Any) -> None:
-    """Write numbers and plot."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(list(lines), indent=2) + "\n")
-    figure.savefig(out / f"{name}.png", dpi=130)
-    print(f"\nwritten: {out / name}.json, {out / name}.png")
 
 
 def subplots(columns: int, width: float = 4.4, height: float = 3.8) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import Floats, in_hindsight, line, make_job, parser, run_job, show, subplots, write
+from personalise_common import Floats, in_hindsight, line, make_job, parser, run_job, show, subplots
+from records import write
 
 from kernfed_simulation.federation import Rows
 
@@ -109,7 +110,7 @@ def main() -> None:
     for ax, variance in zip(axes[0, 1:], (min(variances), max(variances)), strict=True):
         ax.imshow(shown[variance], cmap="Greys", norm="log", vmin=1e-4, vmax=1.0)
         ax.set_title(f"default's weights, variance {variance:g}, clients by group", fontsize=9)
-    write(lines, options.out, "personalise-concept-shift", fig)
+    write(lines, options, "personalise-concept-shift", fig)
 
 
 if __name__ == "__main__":

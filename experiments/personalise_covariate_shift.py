@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import Floats, Ran, line, make_job, parser, run_job, show, subplots, write
+from personalise_common import Floats, Ran, line, make_job, parser, run_job, show, subplots
+from records import write
 
 from kernfed_simulation.federation import Rows
 
@@ -173,7 +174,7 @@ def main() -> None:
     ):
         ax.imshow(np.maximum(weights, 1e-9), cmap="Greys", norm="log", vmin=1e-4, vmax=1.0)
         ax.set_title(title, fontsize=9)
-    write(lines, options.out, "personalise-covariate-shift", fig)
+    write(lines, options, "personalise-covariate-shift", fig)
 
 
 if __name__ == "__main__":

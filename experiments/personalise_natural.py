@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job, show, subplots, write
+from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job, show, subplots
+from records import write
 
 from kernfed.federation.events import JobState
 from kernfed.jobs.job_file import parse_job
@@ -223,7 +224,7 @@ def main() -> None:
         print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
     if not options.no_network:
         over_network()
-    write(lines, options.out, "personalise-natural", fig)
+    write(lines, options, "personalise-natural", fig)
 
 
 def _worse(by_method: Mapping[str, npt.NDArray[np.float64]], names: list[str]) -> str:

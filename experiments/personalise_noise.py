@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import make_job, parser, run_job, show, subplots, write
+from personalise_common import make_job, parser, run_job, show, subplots
+from records import entry, write
 
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed_simulation.federation import Rows
@@ -81,14 +82,7 @@ def main() -> None:
                     errors = [f[3] for f in found]
                     rows.append(
                         {
-                            "setting": setting,
-                            "method": f"{weights}, {label(epsilon)}",
-                            "published": None,
-                            "measured": round(float(np.mean(errors)), 4),
-                            "repetitions": repetitions,
-                            "standard_error": round(float(np.std(errors, ddof=1) / np.sqrt(repetitions)), 4)
-                            if repetitions > 1
-                            else None,
+                            **entry(setting, f"{weights}, {label(epsilon)}", None, errors),
                             "weight, itself": round(float(mean[0]), 3),
                             "weight, own group": round(float(mean[1]), 3),
                             "weight, other group": round(float(mean[2]), 3),
@@ -113,7 +107,7 @@ def main() -> None:
         ax.set_ylabel("weight of others of the own group")
         ax.set_title(f"{num_rows} rows per client", fontsize=9)
     axes[0, 0].legend(fontsize=6.5)
-    write(lines, options.out, "personalise-noise", fig)
+    write(lines, options, "personalise-noise", fig)
 
 
 if __name__ == "__main__":

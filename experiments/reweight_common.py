@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import tempfile
 import time
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from image_files import FASHION, read_images
+from records import entry
 
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
@@ -211,28 +211,14 @@ def label_shift_table(
     return {name: np.array(values) for name, values in found.items()}
 
 
-def line(setting: str, method: str, published: float | None, values: Floats) -> dict[str, Any]:
-    """A row of the table: the mean over repetitions, with its standard deviation where there are several."""
-    row: dict[str, Any] = {
-        "setting": setting,
-        "method": method,
-        "published": published,
-        "measured": round(float(np.mean(values)), 4),
-        "repetitions": len(values),
-    }
-    if len(values) > 1:
-        row["standard_deviation"] = round(float(np.std(values, ddof=1)), 4)
-    return row
-
-
 def table_of(found: Mapping[str, Floats], published: Mapping[str, Sequence[float]], title: str) -> list[dict[str, Any]]:
     """Rows of the average and of each client; published holds the average first, then the clients."""
     lines = []
     for method, values in found.items():
         given = published.get(method, [None] * (1 + values.shape[1]))
-        lines.append(line(f"{title}, average accuracy", method, given[0], values.mean(axis=1)))
+        lines.append(entry(f"{title}, average accuracy", method, given[0], values.mean(axis=1)))
         for i in range(values.shape[1]):
-            lines.append(line(f"{title}, client {i + 1}", method, given[1 + i], values[:, i]))
+            lines.append(entry(f"{title}, client {i + 1}", method, given[1 + i], values[:, i]))
     return lines
 
 
@@ -288,11 +274,3 @@ def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label:
         frameon=False,
     )
     return figure
-
-
-def write(lines: Sequence[Mapping[str, Any]], out: Path, name: str, figure: Any) -> None:
-    """Write numbers and plot."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(list(lines), indent=2) + "\n")
-    figure.savefig(out / f"{name}.png", dpi=130)
-    print(f"\nwritten: {out / name}.json, {out / name}.png")

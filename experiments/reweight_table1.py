@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from records import write
 from reweight_common import (
     Images,
     bars,
@@ -28,11 +29,11 @@ from reweight_common import (
     show,
     sizes,
     table_of,
-    write,
 )
 
 from kernfed.federation.messages.base import Kind
-from kernfed.jobs.client_file import BackboneSection, PolicySection
+from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.client_models import BackboneSection
 from kernfed_client.data.local_job import LocalJob
 
 TRAIN = [[5862 if c == 5 + k else 34 for c in range(10)] for k in range(5)]
@@ -100,7 +101,7 @@ def main() -> None:
     labels = {"Fashion-MNIST, 5 clients, average accuracy": "average"}
     labels |= {f"Fashion-MNIST, 5 clients, client {k}": f"client {k}" for k in range(1, 6)}
     name = "reweight-table1-features" if options.features else "reweight-table1"
-    write(lines, options.out, name, bars(lines, labels, "accuracy", f"Table 1, {rounds} iterations"))
+    write(lines, options, name, bars(lines, labels, "accuracy", f"Table 1, {rounds} iterations"))
 
 
 if __name__ == "__main__":

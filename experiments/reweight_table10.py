@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from reweight_common import bars, images, label_shift_table, made_up_images, parser, show, sizes, table_of, write
+from records import write
+from reweight_common import bars, images, label_shift_table, made_up_images, parser, show, sizes, table_of
 
 TRAIN = [[100] * 10, [39] * 5 + [3986] * 5]
 TEST = [[9] * 5 + [990] * 5, [990] * 5 + [9] * 5]
@@ -38,7 +39,7 @@ def main() -> None:
     labels |= {f"Fashion-MNIST, 2 clients, client {k}": f"client {k}" for k in (1, 2)}
     figure = bars(lines, labels, "accuracy", f"Table 10, {rounds} iterations")
     figure.set_size_inches(8.5, 4.2)
-    write(lines, options.out, "reweight-table10", figure)
+    write(lines, options, "reweight-table10", figure)
 
 
 if __name__ == "__main__":

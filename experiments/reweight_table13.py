@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from reweight_common import Floats, Images, images, line, made_up_images, parser, show, write
+from records import entry, write
+from reweight_common import Floats, Images, images, made_up_images, parser, show
 
 from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins
 
@@ -61,10 +62,10 @@ def main() -> None:
         ]
         for rule, least in RULES.items():
             bounds = np.array([found.ratios[found.num_train >= least].max() for found in bins])
-            lines.append(line(f"{num} clusters", rule, published if least == 1 else None, bounds))
+            lines.append(entry(f"{num} clusters", rule, published if least == 1 else None, bounds))
         print(f"{num} clusters", flush=True)
     show(lines)
-    write(lines, options.out, "reweight-table13", plot(lines, clusters))
+    write(lines, options, "reweight-table13", plot(lines, clusters))
 
 
 def plot(lines: Sequence[Mapping[str, Any]], clusters: tuple[int, ...]) -> object:

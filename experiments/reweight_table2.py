@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping
 
 import numpy as np
+from records import entry, write
 from reweight_common import (
     NAMES,
     Floats,
@@ -28,13 +29,11 @@ from reweight_common import (
     deal,
     images,
     lenet_job,
-    line,
     made_up_images,
     parser,
     run_job,
     show,
     sizes,
-    write,
 )
 
 from kernfed.federation.events import RoundMetrics
@@ -102,12 +101,12 @@ def main() -> None:
         published = PUBLISHED.get(name, (None, None, None))
         for i, setting in enumerate(SETTINGS):
             measured = np.array(values)[:, i]
-            lines.append(line(f"Fashion-MNIST (published: CIFAR-10), {setting}", name, published[i], measured))
+            lines.append(entry(f"Fashion-MNIST (published: CIFAR-10), {setting}", name, published[i], measured))
     show(lines)
     labels = {f"Fashion-MNIST (published: CIFAR-10), {s}": s for s in SETTINGS}
     figure = bars(lines, labels, "accuracy", f"Table 2, reduced: Fashion-MNIST, LeNet, {rounds} iterations")
     figure.set_size_inches(6.5, 4.0)
-    write(lines, options.out, "reweight-table2", figure)
+    write(lines, options, "reweight-table2", figure)
 
 
 if __name__ == "__main__":

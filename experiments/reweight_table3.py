@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 
 import numpy as np
+from records import entry, write
 from reweight_common import (
     NAMES,
     Floats,
@@ -22,13 +23,11 @@ from reweight_common import (
     bars,
     images,
     lenet_job,
-    line,
     made_up_images,
     parser,
     run_job,
     show,
     sizes,
-    write,
 )
 
 from kernfed_client.data.local_job import LocalJob
@@ -105,8 +104,8 @@ def main() -> None:
     title = "coloured MNIST, 2 clients"
     for name, values in found.items():
         measured = np.array(values)
-        lines.append(line(f"{title}, average accuracy", name, PUBLISHED[name], measured.mean(axis=1)))
-        lines += [line(f"{title}, client {i + 1}", name, None, measured[:, i]) for i in range(2)]
+        lines.append(entry(f"{title}, average accuracy", name, PUBLISHED[name], measured.mean(axis=1)))
+        lines += [entry(f"{title}, client {i + 1}", name, None, measured[:, i]) for i in range(2)]
     show(lines)
     labels = {
         f"{title}, average accuracy": "average",
@@ -115,7 +114,7 @@ def main() -> None:
     }
     figure = bars(lines, labels, "accuracy", f"Table 3, {rounds} iterations")
     figure.set_size_inches(6.5, 4.0)
-    write(lines, options.out, "reweight-table3", figure)
+    write(lines, options, "reweight-table3", figure)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -166,9 +167,14 @@ class ClientDaemon:
             await self.session.wait_connected()
             ready()
 
+        def prepare() -> tuple[str, str]:
+            found: tuple[str, str] = _maths().prepare(self._file)
+            gc.freeze()  # what was loaded stays: to look for what jobs leave costs little then
+            return found
+
         async def warm_up() -> None:
             try:
-                device, note = await self._worker.run(lambda: _maths().prepare(self._file))
+                device, note = await self._worker.run(prepare)
             except KernfedError as err:  # steps that compute will say so too
                 log.error("no device to compute on", error=str(err))
                 device, note = "none", str(err)

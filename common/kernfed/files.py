@@ -97,8 +97,10 @@ class Part:
         """Begin the block at whose end it is closed."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """See `close`."""
+    def __exit__(self, _kind: object, err: BaseException | None, _trace: object) -> None:
+        """See `close`; a full disk is told with the file that it did not take."""
+        if isinstance(err, OSError) and err.errno in _FULL and err.filename is None:
+            err.filename = str(self.target)
         self.close()
 
 

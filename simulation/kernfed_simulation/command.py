@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import print_json, print_note, print_table
+from kernfed.cli.watching import QUIET_ROUNDS_S
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, Scores
 from kernfed.jobs.client_file import PartitionFile
@@ -152,10 +154,11 @@ def _sweep(
 
 
 class _Progress:
-    """One line per round on stderr."""
+    """One line per round on stderr; of rounds without metrics one at most each second."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self._printed = 0.0
 
     def __call__(self, event: JobEvent) -> None:
         if self._quiet:
@@ -165,6 +168,9 @@ class _Progress:
         elif event.kind is EventKind.CLIENT_FAILED:
             print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
         elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
+            if not event.metrics.pooled and time.monotonic() - self._printed < QUIET_ROUNDS_S:
+                return
+            self._printed = time.monotonic()
             print_note(f"round {event.round_num}: {metrics_text(event.metrics) or 'closed'}")
 
 

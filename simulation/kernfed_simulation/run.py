@@ -101,7 +101,7 @@ def simulate(
         submitted_by=OPERATOR,
         submitted_at=datetime.now(UTC),
         started_at=datetime.now(UTC),
-        num_rounds=method_of(job.method).rounds(job.method) or 1,
+        num_rounds=method_of(job.method).rounds(job.method),
         clients=cohort.clients,
         job_toml=text,
     )

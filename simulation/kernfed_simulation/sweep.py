@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from kernfed import files
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.toml_file import validated
 from kernfed_simulation.run import Simulated
 
 MAX_RUNS = 1000
@@ -75,12 +74,7 @@ def combinations(job: JobFile, axes: Sequence[Axis]) -> list[tuple[dict[str, Any
         settings = dict(zip(keys, values, strict=True))
         whole = job.model_dump(mode="json", exclude_unset=True)
         whole["method"] |= settings
-        try:
-            found.append((settings, JobFile.model_validate(whole)))
-        except ValidationError as err:
-            first = err.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"--sweep {_shown(settings)}: {place}: {first['msg']}") from err
+        found.append((settings, validated(JobFile, whole, f"--sweep {_shown(settings)}")))
     return found
 
 

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from kernfed_testing.adversary import COLUMNS, MIN_ROWS, ON, Target, Told, moment_job, rows
-
-SPARSE_OFF = 'sparse_columns = "allow"'
-sparse_guards = pytest.mark.parametrize("policy", [SPARSE_OFF, ON])
+from kernfed_testing.adversary import COLUMNS, MIN_ROWS, Target, Told, moment_job, rows
+from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
 
 
 def marked(num: int = 400, every: int = 12) -> dict[str, Sequence[object]]:

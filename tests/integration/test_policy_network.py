@@ -74,3 +74,17 @@ async def test_a_small_cohort_is_refused(tmp_path: Path) -> None:
         assert refused.info.state is JobState.FAILED
         assert "a: REFUSED_BY_POLICY: this client takes part in no job of fewer than 3" in refused.info.error_message
     assert three.info.state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+async def test_a_client_that_lets_no_gradient_out_takes_part_in_rounds(tmp_path: Path, share: float) -> None:
+    """With its quorum or without: the job leaves its model at once and says why it does not know how far that is."""
+    settings = {"b": '[policy]\nallow = ["summary", "mean_embedding", "model_update", "metric"]\nunsigned = "allow"'}
+    async with Federation(tmp_path, ["a", "b", "c"], settings=settings) as fed:
+        done = await fed.run(fed.job("fedavg", rounds=2, local_steps=1, cohort_min_fraction=share))
+    assert done.info.state is JobState.SUCCEEDED, done.info.error_message
+    [note] = [e.message for e in done.of(EventKind.NOTE) if e.message.startswith("nobody can say how far")]
+    assert "b" in note
+    [end] = [e.message for e in done.of(EventKind.NOTE) if e.message.startswith("end: ")]
+    assert "the last round moved the weights by" in end
+    assert "pooled gradient" not in end

@@ -133,9 +133,9 @@ async def test_an_unsigned_job_goes_on_once_it_is_signed(tmp_path: Path) -> None
         text = f"report = false\n{fed.job('dkrr', cohort_min_fraction=1.0)}"
         own = ("--identity", str(fed.identities.operator))
 
-        async def sign(job_id: str) -> tuple[int, str]:
+        async def sign(job_id: str, *more: str) -> tuple[int, str]:
             at = f"localhost:{fed.ports.federation}"
-            done = await run_command("kernfed", "job", "sign", job_id, "--yes", *own, "--coordinator", at, cwd=tmp_path)
+            done = await run_command("kernfed", "job", "sign", job_id, *more, *own, "--coordinator", at, cwd=tmp_path)
             return done.returncode, done.stdout + done.stderr
 
         async with grpc.aio.secure_channel(
@@ -151,14 +151,14 @@ async def test_an_unsigned_job_goes_on_once_it_is_signed(tmp_path: Path) -> None
         async with asyncio.timeout(LIMIT_S):
             while (await fed.operator.get(job_id)).waiting_for != waits:
                 await fed.coordinator.saw("client connected", client="b")
-        status, said = await sign(job_id)
+        status, said = await sign(job_id, "--yes")
         assert (status, f"{job_id}: signed by operator/ann" in said) == (0, True), said
         ended = await fed.end(job_id)
         twin = await fed.run(text)
         assert await fed.model_sha256(ended) == await fed.model_sha256(twin)
         assert not ended.of(EventKind.CLIENT_FAILED)
         assert "signed by ann" in [event.message for event in ended.of(EventKind.NOTE)]
-        status, said = await sign(job_id)
+        status, said = await sign(job_id)  # nobody is asked to read what was signed before
         assert (status, "is over; submit it again" in said) == (5, True), said
 
 

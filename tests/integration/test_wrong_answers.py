@@ -13,6 +13,7 @@ import pytest_asyncio
 from kernfed.federation.events import EventKind, JobState
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed.wire.codec import encode
 from kernfed_testing import hostile
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.hostile import TRIO
@@ -122,3 +123,29 @@ async def test_answers_of_every_wrong_kind(fed: Federation, method: str) -> None
         assert ended.info.state is JobState.SUCCEEDED or ended.info.error_message, told
         assert {e.client for e in ended.of(EventKind.CLIENT_FAILED)} <= {"mallory"}, told
     assert fed.sessions.present() >= {"a", "b"}
+
+
+async def test_answers_to_another_request(fed: Federation) -> None:
+    """Who says over and over that it answers another request is asked a few times anew, then it is out of the step."""
+    asked: list[str] = []
+
+    async def another(client: ScriptedClient, task: task_pb2.Task, reply: Any) -> bool:
+        asked.append(task.task_id)
+        if len(asked) % 2:
+            failure = task_pb2.TaskFailure(task_id=task.task_id, reason="INVALID_DATA", request_sha256=b"x" * 32)
+            await client.send(pb.ConnectRequest(failure=failure))
+            return False
+        payload = encode(reply)
+        proto = task_pb2.Payload(header=payload.header, body_size=payload.body_size, inline_body=payload.body())
+        answer = task_pb2.TaskReply(task_id=task.task_id, payload=proto, request_sha256=b"x" * 32)
+        await client.send(pb.ConnectRequest(reply=answer))
+        return False
+
+    async with ScriptedClient(fed.client_folder("mallory"), fed.ports.federation, misbehave=another):
+        await fed.wait_connected(*TRIO)
+        text = fed.job("probe", TRIO, rounds=1, payload_bytes=800, cohort_min_clients=2, cohort_deadline_s=20.0)
+        ended = await fed.run(f"report = false\n{text}")
+    await fed.wait_disconnected("mallory")
+    assert ended.info.state is JobState.SUCCEEDED
+    assert max(asked.count(task_id) for task_id in asked) <= 4
+    assert {e.client for e in ended.of(EventKind.CLIENT_FAILED)} == {"mallory"}

@@ -41,6 +41,12 @@ def made_rows(num_clients: int = 4, size: int = 12, seed: int = 1) -> dict[str, 
     return rows
 
 
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
+    return (str(value).lower() if isinstance(value, bool) else repr(value)).replace("'", '"')
+
+
 def made_job(
     folder: Path,
     *,
@@ -61,7 +67,7 @@ def made_job(
     if settings.get("client_fraction", 1.0) == 1.0 and settings.get("memory_exponent", "auto") in ("auto", 0.0):
         defaults["tolerance"] = 0.0
     chosen = {key: value for key, value in {**defaults, "rounds": 6, **settings}.items() if value is not None}
-    lines = [f"{k} = {str(v).lower() if isinstance(v, bool) else repr(v)}".replace("'", '"') for k, v in chosen.items()]
+    lines = [f"{key} = {_toml(value)}" for key, value in chosen.items()]
     head = ['name = "distill"', "seed = 3", top, "[method]", 'name = "distill"', 'public = "public.npz"']
     data = ["[data]", f'task = "{task}"', 'target = "y"', 'features = ["x0", "x1", "x2"]', "standardise = false"]
     text = "\n".join([*head, *lines, "[cohort]", cohort, *data])

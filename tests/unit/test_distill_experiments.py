@@ -10,7 +10,7 @@ import pytest
 from kernfed_testing.forked import run_script
 from kernfed_testing.places import EXPERIMENTS
 
-KEYS = ["setting", "method", "published", "measured", "repetitions"]
+KEYS = ["setting", "method", "published", "measured", "standard_error", "draws"]
 
 
 @pytest.mark.slow
@@ -30,8 +30,8 @@ def test_each_writes_numbers_and_a_picture(
     """With few draws: every method has a number above 0, and errors of distilled models are below those alone."""
     done = run_script(EXPERIMENTS / f"distill_{name}.py", "--quick", "--out", tmp_path, *chosen)
     assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / f"distill-{name}.json").read_text())
-    assert all(list(line)[:5] == KEYS for line in lines)
+    lines = json.loads((tmp_path / f"distill-{name}.json").read_text())["rows"]
+    assert all(list(line)[:6] == KEYS for line in lines)
     assert methods <= {line["method"] for line in lines}
     assert all(line["measured"] > 0 for line in lines)
     found = {(line["setting"], line["method"]): line["measured"] for line in lines}

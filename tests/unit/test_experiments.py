@@ -17,8 +17,10 @@ def test_newton_table4_writes_published_beside_measured(tmp_path: Path) -> None:
     """With few features and one repetition: every method has a number, near that of pooled ridge without label skew."""
     done = run_script(EXPERIMENTS / "newton_table4.py", "--quick", "--set", "dna", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / "newton-table4.json").read_text())
-    assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
+    lines = json.loads((tmp_path / "newton-table4.json").read_text())["rows"]
+    assert all(
+        list(line) == ["setting", "method", "published", "measured", "standard_error", "draws"] for line in lines
+    )
     near_iid = {line["method"]: line for line in lines if line["setting"] == "dna, quantity skew Dir(1)"}
     assert near_iid["FedNewton #1"]["published"] == 92.23
     assert near_iid["FedNewton default"]["published"] is None
@@ -35,8 +37,10 @@ def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
     chosen = ("--set", "naval", "--methods", "(51, 9)")
     done = run_script(EXPERIMENTS / "online_table1.py", "--quick", *chosen, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / "online-table1.json").read_text())
-    assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
+    lines = json.loads((tmp_path / "online-table1.json").read_text())["rows"]
+    assert all(
+        list(line) == ["setting", "method", "published", "measured", "standard_error", "draws"] for line in lines
+    )
     error = {line["method"]: line for line in lines if line["setting"] == "Naval, MSE x 1000"}
     assert {line["published"] for line in error.values()} == {16.65}
     adaptive, text = error["POF-MKL (51, 9), adaptive"], error["POF-MKL (51, 9), rates of the text"]
@@ -52,7 +56,7 @@ def test_personalise_concept_shift_beats_the_paper(tmp_path: Path) -> None:
     """On sixteen clients of two groups: the default is near the oracle, and ahead of Q-aggregation as printed."""
     done = run_script(EXPERIMENTS / "personalise_concept_shift.py", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / "personalise-concept-shift.json").read_text())
+    lines = json.loads((tmp_path / "personalise-concept-shift.json").read_text())["rows"]
     error = {row["method"]: row["measured"] for row in lines if row["setting"] == "sigma_c^2 = 0"}
     assert error["default (crossfit)"] < 1.3 * error["oracle, best ridge"]
     assert error["default (crossfit)"] < 0.7 * error["Q-aggregation, as printed, best ridge"]
@@ -71,8 +75,10 @@ def test_newton_heads_writes_published_beside_measured(tmp_path: Path) -> None:
     done = run_script(EXPERIMENTS / "newton_heads.py", "--quick", "--out", tmp_path, *images)
     assert done.returncode == 0, done.stderr
     assert "Fashion-MNIST is left out" in done.stdout
-    lines = json.loads((tmp_path / "newton-heads.json").read_text())
-    assert all(list(line) == ["setting", "method", "published", "measured", "repetitions"] for line in lines)
+    lines = json.loads((tmp_path / "newton-heads.json").read_text())["rows"]
+    assert all(
+        list(line) == ["setting", "method", "published", "measured", "standard_error", "draws"] for line in lines
+    )
     table5 = {
         line["method"]: line for line in lines if line["setting"] == "CIFAR-10, Dir(10): accuracy, last 5 of 50 rounds"
     }

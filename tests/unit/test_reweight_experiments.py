@@ -11,7 +11,7 @@ import torch
 from kernfed_testing.forked import run_script
 from kernfed_testing.places import EXPERIMENTS
 
-KEYS = ["setting", "method", "published", "measured", "repetitions"]
+KEYS = ["setting", "method", "published", "measured", "standard_error", "draws"]
 
 
 @pytest.mark.slow
@@ -36,8 +36,8 @@ def test_each_writes_numbers_and_a_picture(tmp_path: Path, name: str, methods: s
     if name != "table13":
         assert "--full: 3 iterations of 1 draw(s), on c" in done.stdout
         assert torch.cuda.is_available() or "PyTorch finds no GPU" in done.stdout
-    lines = json.loads((tmp_path / f"reweight-{name}.json").read_text())
-    assert all(list(line)[:5] == KEYS for line in lines)
+    lines = json.loads((tmp_path / f"reweight-{name}.json").read_text())["rows"]
+    assert all(list(line)[:6] == KEYS for line in lines)
     assert methods <= {line["method"] for line in lines}
     assert published in {line["published"] for line in lines}
     highest = 1.0 if name != "table13" else 1000.0
@@ -51,7 +51,7 @@ def test_ratios_are_matched_on_features(tmp_path: Path) -> None:
     chosen = ("--features", "components", "convolutions")
     done = run_script(EXPERIMENTS / "reweight_table1.py", "--quick", "--out", tmp_path, *chosen)
     assert done.returncode == 0, done.stderr
-    lines = json.loads((tmp_path / "reweight-table1-features.json").read_text())
+    lines = json.loads((tmp_path / "reweight-table1-features.json").read_text())["rows"]
     methods = {f"FTW-ERM, {words}" for words in ("exact ratios", "ratios on components", "ratios on convolutions")}
     assert methods | {"FedAvg"} <= {line["method"] for line in lines}
 

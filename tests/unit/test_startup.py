@@ -10,6 +10,7 @@ import pytest
 HEAVY = ("alembic", "pandas", "prometheus_client", "pyarrow", "scipy", "torch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "kept"),
     [

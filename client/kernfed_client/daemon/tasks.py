@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -88,6 +89,7 @@ class TaskRunner:
         self._state = state
         self._max_body_bytes = max_body_bytes
         self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
+        self._closed = 0
         self.waits = ""
         """What a step waits for that is under way, for people; empty: nothing."""
 
@@ -208,7 +210,7 @@ class TaskRunner:
             self._jobs[task.job_id] = job, setup
             # Of a job that ends while this client is away it is never told; one that comes back is rebuilt.
             while len(self._jobs) > KEPT_JOBS:
-                self._jobs.popitem(last=False)
+                self._close(next(iter(self._jobs)))
             remove_many(self._state / "jobs", self._live_folders())
         self._jobs.move_to_end(task.job_id)
         job, setup = self._jobs[task.job_id]
@@ -239,8 +241,15 @@ class TaskRunner:
 
     def drop_job(self, job_id: str) -> None:
         """A job is over: forget its state; its own models stay."""
-        self._jobs.pop(job_id, None)
+        self._close(job_id)
         remove_setup(job_folder(self._state, job_id))
+
+    def _close(self, job_id: str) -> None:
+        """Let go of a job's data. What methods keep leads back to it, with files that are open, so it is looked for."""
+        if self._jobs.pop(job_id, None) is not None:
+            self._closed += 1
+            if self._closed % KEPT_JOBS == 0:
+                gc.collect()
 
     def forget_old(self) -> None:
         """Remove what is kept of jobs that nobody asked for in a long time: they ended while this client was away.

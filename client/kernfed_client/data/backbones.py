@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from kernfed.errors import ConfigError, DataError
-from kernfed.jobs.client_file import BackboneSection
+from kernfed.jobs.client_models import BackboneSection
 
 Features = npt.NDArray[np.float32]
 Images = npt.NDArray[np.uint8]

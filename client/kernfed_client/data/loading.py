@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
-from kernfed_client.data import content
+from kernfed_client.data import content, few_in_columns
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.site_notes import site_notes
@@ -53,7 +54,7 @@ def load_rows(
         section = file.datasets.get(dataset)
         streams = schema.on_stream and section is not None and section.stream is not None
         if streams or not begun:
-            refuse_near_sets(file, dataset, schema, data)
+            data = replace(data, dealt_anew=refuse_near_sets(file, dataset, schema, data))
         content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
         for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
             log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)
@@ -65,11 +66,7 @@ def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
 
     1: the policy allows any number.
     """
-    policy = _by_rules(file, setup).policy
-    return (
-        1 if policy.sparse_columns == "allow" else policy.min_rows,
-        policy.min_rows if policy.sparse_columns == "constant-in-tests" else 1,
-    )
+    return few_in_columns.fewest_apart(_by_rules(file, setup).policy, content.rules(setup))
 
 
 def _by_rules(file: ClientFile, setup: Path) -> ClientFile:

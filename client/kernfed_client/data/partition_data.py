@@ -15,7 +15,7 @@ from kernfed.maths.few_rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
-from kernfed.wording import MAX_CLASS_NAME, is_class_name
+from kernfed.wording import MAX_CLASS_NAME, is_class_name, listed
 from kernfed_client.data.ranges import added, counts, outside_ranges, refuse_all_outside
 from kernfed_client.data.records import Records
 
@@ -128,6 +128,12 @@ class PartitionData:
             num_outside_rows=self.num_outside_rows + int(out.sum()),
             outside_rows=added([self.outside_rows, counts(schema, found)]),
         )
+
+
+def in_file(row_numbers: Integers) -> str:
+    """Where rows are, for people at the site; empty for no rows."""
+    shown = listed([str(number) for number in row_numbers], 5, more=", ...")
+    return f"{'row' if len(row_numbers) == 1 else 'rows'} {shown} of the file" if len(row_numbers) else ""
 
 
 def partition_source(

@@ -19,6 +19,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
+from kernfed_client.data.few_in_columns import without_few_in_columns
 from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.partition_data import (
     NO_GROUPS,
@@ -27,6 +28,7 @@ from kernfed_client.data.partition_data import (
     check_class_column,
     check_table,
     groups_of,
+    in_file,
     partition_source,
 )
 from kernfed_client.data.ranges import added
@@ -96,6 +98,9 @@ class LocalData:
     """Blocks before they were joined, (n,): for draws of which nothing is told but a choice."""
     joined_columns: tuple[str, ...] = ()
     """Columns, or the target, for which blocks were joined: else few rows of one would stand out in them."""
+
+    dealt_anew: bool = False
+    """Whether other rows are held out than in an earlier job, though most of its rows are the same."""
 
     @property
     def block_rows(self) -> int:
@@ -193,21 +198,9 @@ def prepare(
         )
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
     notes += [] if own_test else _large_group_notes(train, test, schema.test_fraction)
-    sparse: tuple[str, ...] = ()
-    before = train
-    if policy.sparse_columns != "allow":
-        train, sparse = train.without_few(schema, least)
-    if policy.sparse_columns == "constant-in-tests":
-        test, also = test.without_few(schema, least)
-        sparse = tuple(name for name in (*schema.features, schema.target) if name in {*sparse, *also})
-    if sparse:
-        names = listed([repr(name) for name in sparse], more=" and {left} more")
-        moved = in_file(train.row_numbers[(before.x != train.x).any(axis=1)])
-        notes.append(
-            f"column {names}{moved and f' ({moved})'}: fewer rows than policy.min_rows differ from the others, or from "
-            "what other columns say of them, so they are taken as the others; "
-            'policy.sparse_columns = "allow" takes them as they are'
-        )
+    few_apart = without_few_in_columns(train, test, schema, policy, rules)
+    train, test = few_apart.train, few_apart.test
+    notes += few_apart.notes
     small, joined_for = block, tuple[str, ...]()
     if block is not None and rules >= JOINED_RULES:
         block, joined_for = _joined(train, block, schema, policy)
@@ -239,7 +232,7 @@ def prepare(
         few_test_rows=few,
         block=block,
         rare_classes_left_out=bool(rare),
-        sparse_columns=sparse,
+        sparse_columns=few_apart.columns,
         rules=rules,
         small_block=small,
         joined_columns=joined_for,
@@ -253,12 +246,6 @@ def _joined(
     judge = FewStandOut(rows, policy)
     found = joined_blocks(block, judge.allows)
     return found, tuple(name for name, few in zip((*schema.features, schema.target), judge.blamed, strict=True) if few)
-
-
-def in_file(row_numbers: Integers) -> str:
-    """Where rows are, for people at the site; empty for no rows."""
-    shown = listed([str(number) for number in row_numbers], 5, more=", ...")
-    return f"{'row' if len(row_numbers) == 1 else 'rows'} {shown} of the file" if len(row_numbers) else ""
 
 
 def _parts(

@@ -33,10 +33,16 @@ MOST_BYTES = 256 << 20
 """Most disk that the sets of a data set take; beyond it those longest unused are forgotten."""
 
 
-def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> None:
+_SAME_SHARE, _MOVED_SHARE = 0.8, 0.5
+
+
+def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> bool:
     """Refuse rows that, with those of earlier jobs, would tell about fewer than `policy.min_rows`; else remember them.
 
     Where the file changed since, its site chose the rows: what to do then is `policy.near_jobs`.
+
+    Returns:
+        Whether other rows are held out than in the last job on the same columns, though most of its rows are the same.
 
     Raises:
         PolicyError: Names the remedies.
@@ -44,7 +50,7 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     least = file.policy.min_rows
     section = file.datasets.get(dataset)
     if least == 1 or file.policy.near_jobs == "allow" or section is None or data.train.num_rows < least:
-        return  # the policy refuses so few rows: such a job is told nothing
+        return False  # the policy refuses so few rows: such a job is told nothing
     folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
     ways = ("places", "content") if file.policy.near_jobs == "wait-for-rows" else ("places",)
     found = {
@@ -52,7 +58,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
         **_set("test", data.test, schema, section.test or section.train),
     }
     before: dict[str, list[Array]] = {}
+    dealt_anew = False
     for earlier in _earlier(folder):
+        dealt_anew = _dealt_anew(found, earlier, dealt_anew)
         for key in sorted(found.keys() & earlier.keys(), key=lambda key: (key.split("-")[1] not in ways, key)):
             if key.split("-")[1] in ways:
                 before.setdefault(key, []).append(earlier[key])
@@ -81,6 +89,19 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
             'policy.near_jobs = "allow"'
         )
     _keep(folder, found)
+    return dealt_anew
+
+
+def _dealt_anew(found: dict[str, Array], earlier: dict[str, Array], otherwise: bool) -> bool:
+    """Whether two jobs on the same columns hold out other rows, of rows that are mostly the same."""
+    keys = sorted(key for key in found.keys() & earlier.keys() if "-content-" in key)
+    if len(keys) < 2:
+        return otherwise
+    (test, train), (test_before, train_before) = ([known[key] for key in keys] for known in (found, earlier))
+    shared = len(np.intersect1d(np.concatenate([test, train]), np.concatenate([test_before, train_before])))
+    moved = len(np.intersect1d(test, train_before)), len(np.intersect1d(test_before, train))
+    same = shared >= _SAME_SHARE * max(len(test) + len(train), len(test_before) + len(train_before))
+    return same and moved[0] > _MOVED_SHARE * len(test) > 0 and moved[1] > _MOVED_SHARE * len(test_before) > 0
 
 
 def _set(part: str, rows: PartitionData, schema: DataSchema, file: PartitionFile) -> dict[str, Array]:

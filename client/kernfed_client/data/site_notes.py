@@ -11,8 +11,14 @@ import numpy as np
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.clipping import clip_rows
 from kernfed.wording import listed
-from kernfed_client.data.partitions import LocalData, in_file
+from kernfed_client.data.partition_data import in_file
+from kernfed_client.data.partitions import LocalData
 
+_DEALT_ANEW = (
+    "other rows are held out than in the last job on these columns, though most rows are the same, so metrics of the "
+    "two are not of the same rows: a column of the file has other values since, as the time of an export, or other "
+    "rows have gaps; leave such a column out of the file, or give a test partition, or a `group`"
+)
 _MAX_COLUMNS = 40
 """That get a note of a kind."""
 
@@ -21,7 +27,7 @@ def site_notes(data: LocalData, schema: DataSchema) -> list[str]:
     """Points about rows that are allowed but worth a look, for people at the site alone."""
     num = data.num_dropped_rows
     gaps = [f"{num} rows have gaps and are left out" if num > 1 else "one row has gaps and is left out"]
-    own = [*data.notes, *(gaps if num else []), *_joined_notes(data)]
+    own = [*data.notes, *(gaps if num else []), *_joined_notes(data), *([_DEALT_ANEW] if data.dealt_anew else [])]
     return [*own, *_outside_notes(data, schema), *_far_notes(data, schema)]
 
 

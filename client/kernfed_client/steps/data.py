@@ -59,6 +59,7 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
         rare_classes_left_out=data.rare_classes_left_out,
         sparse_columns=data.sparse_columns,
         block_rows=data.block_rows,
+        dealt_anew=data.dealt_anew,
         target_mean=0.0 if target is None else float(target.mean[0]),
         target_deviation=0.0 if target is None else float(target.deviation[0]),
     )

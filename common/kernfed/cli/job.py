@@ -91,7 +91,7 @@ def sign(
 ) -> None:
     """Sign a job of yours that came without a signature, e.g. from a former release; it then goes on."""
     job = with_operator(identity, coordinator, lambda operator: operator.get(job_id))
-    if not yes:
+    if not yes and not job.submission_sha256:  # one that is signed needs no reading to be refused
         print_note(f"{job.job_id}, submitted by {clean(job.submitted_by)}; its text at the coordinator:\n")
         print_note("\n".join(f"  {clean(line)}" for line in job.job_toml.splitlines()) + "\n")
         typer.confirm("Sign this job?", abort=True, err=True)

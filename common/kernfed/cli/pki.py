@@ -14,7 +14,7 @@ import typer
 from kernfed.cli.operator_options import IdentityOption, find_identity
 from kernfed.cli.output import JsonOption, log_to_stderr, new_app, print_json, print_note, print_table
 from kernfed.errors import ConfigError
-from kernfed.pki.federation import FederationPki, default_operator
+from kernfed.pki.federation import HERE_ALONE, FederationPki, default_operator
 from kernfed.pki.folder import key_sha256, parse_key, write_file
 from kernfed.pki.identity import Identity
 from kernfed.pki.names import Role, parse_principal
@@ -107,7 +107,7 @@ def make_federation(
         ),
     ]
     print_table(["what", "where", "note"], rows)
-    if info.hosts[0] in ("localhost", "127.0.0.1"):
+    if info.hosts[0] in HERE_ALONE:
         print_note(
             "Only clients on this machine can dial localhost; for others: kernfed pki renew coordinator --host NAME"
         )
@@ -227,12 +227,16 @@ def renew(
         Path | None, typer.Option(help="Renew this folder over the network instead, without the CA's key.")
     ] = None,
     host: Annotated[
-        list[str] | None, typer.Option(help="New name or address of the coordinator; repeat for more; replaces all.")
+        list[str] | None,
+        typer.Option(help="New name or address of the coordinator; repeat for more. Names of before stay."),
     ] = None,
+    only: Annotated[bool, typer.Option("--only", help="With --host: the names of before count no more.")] = False,
     days: Annotated[float | None, typer.Option(min=0.0001, max=3650, help="Life in days. Default: as before.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Renew the coordinator's or an operator's certificate; a running coordinator takes it up by itself."""
+    if only and not host:
+        raise ConfigError("--only is for --host: name the names that count from now on")
     if (who is None) == (identity is None):
         raise ConfigError("say whose certificate to renew: `coordinator`, `operator/NAME`, or --identity DIR")
     if identity is not None:
@@ -250,7 +254,7 @@ def renew(
     if not path.exists():
         raise ConfigError(f"{path} does not exist: an operator elsewhere renews with --identity DIR")
     lifetime = timedelta(days=days) if days else None
-    not_after = federation.renew_folder(path, lifetime=lifetime, hosts=host or ())
+    not_after = federation.renew_folder(path, lifetime=lifetime, hosts=host or (), only=only)
     _say_renewed({"principal": str(principal), "not_after": not_after}, path, as_json=as_json)
 
 

@@ -23,7 +23,7 @@ from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean
 
-_QUIET_ROUNDS_S = 1.0
+QUIET_ROUNDS_S = 1.0
 """Rounds without metrics get a line at most this often."""
 _KEPT_LINES = 8
 
@@ -84,7 +84,7 @@ async def show_job(operator: OperatorClient, job_id: str, *, as_json: bool) -> J
 async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
     """One line per event of interest, as they come."""
     job: JobInfo | None = None
-    printed = -_QUIET_ROUNDS_S
+    printed = -QUIET_ROUNDS_S
     async for update in updates:
         if job is None and update.job is not None:
             typer.echo(f"job {update.job.job_id} ({update.job.method}), submitted by {clean(update.job.submitted_by)}")
@@ -94,7 +94,7 @@ async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
         event = update.event.event
         if event.kind is EventKind.ROUND_CLOSED and not (event.metrics and event.metrics.pooled):
             now = time.monotonic()
-            if now - printed < _QUIET_ROUNDS_S and not (job and event.round_num == job.num_rounds):
+            if now - printed < QUIET_ROUNDS_S and not (job and event.round_num == job.num_rounds):
                 continue
             printed = now
         line = event_line(update.event, job.num_rounds if job else 0)

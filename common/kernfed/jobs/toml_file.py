@@ -52,7 +52,11 @@ def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False
     Raises:
         ConfigError: Names `source`, the key and what to do about it, one line per problem.
     """
-    data = _tables(text, source)
+    return validated(model, _tables(text, source), source, accepted=accepted)
+
+
+def validated(model: type[M], data: dict[str, Any], source: str, *, accepted: bool = False) -> M:
+    """Tables as their model; arguments and errors are those of `parse_toml`."""
     try:
         return model.model_validate(data, context={ACCEPTED: accepted})
     except ValidationError as err:
@@ -82,6 +86,9 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             text = f"unknown key{_suggestion(model, loc)}"
+        elif problem["type"] == "union_tag_invalid":
+            told = problem["ctx"]
+            text = f"{told['discriminator']} is {told['tag']!r:.80}, not known here; known are {told['expected_tags']}"
         elif problem["type"] == "missing":
             text = "missing; add it"
         elif problem["type"] not in ("value_error", "union_tag_not_found"):

@@ -37,7 +37,7 @@ class Comparison:
     worse: tuple[Loser, ...] = ()
     """By client name."""
     pooled: float | None = field(default=None, metadata=UNLESS_NONE)
-    """The metric of the job's model over all test rows."""
+    """The metric of the job's model over all measured rows, which are test rows or those of streams."""
     pooled_against: float | None = field(default=None, metadata=UNLESS_NONE)
 
 

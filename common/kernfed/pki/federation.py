@@ -47,6 +47,8 @@ COORDINATOR_FOLDER = "coordinator"
 DEFAULT_PORT = 8470
 DEFAULT_ENROLMENT_PORT = 8471
 DEFAULT_TOKEN_LIFETIME = timedelta(hours=24)
+HERE_ALONE = ("localhost", "127.0.0.1")
+"""Names of the coordinator that nobody on another machine can dial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +246,17 @@ class FederationPki:
             issue=lambda: self._issue(public_key, principal, lifetime_of(certificate)),
         )
 
-    def renew_folder(self, path: Path, *, lifetime: timedelta | None = None, hosts: Sequence[str] = ()) -> datetime:
+    def renew_folder(
+        self, path: Path, *, lifetime: timedelta | None = None, hosts: Sequence[str] = (), only: bool = False
+    ) -> datetime:
         """Renew an identity folder on this machine with the CA's own key, even after it expired.
 
         Args:
             path: Identity folder of the coordinator or an operator.
             lifetime: Of the new certificate; as before where None.
-            hosts: New names and addresses of the coordinator; as before where empty.
+            hosts: New names and addresses of the coordinator, beside those of before. Tokens hold the first one from
+                now on, unless it is a name for this machine alone.
+            only: Whether the names of before count no more.
 
         Returns:
             When the new certificate ends.
@@ -267,10 +273,12 @@ class FederationPki:
             if about.role is not Role.COORDINATOR:
                 raise ConfigError(f"only the coordinator's certificate holds host names, not that of {about.principal}")
             info = self.registry.info()
-            _, port = split_address(info.coordinator)
+            before, port = split_address(info.coordinator)
             _, enrolment_port = split_address(info.enrolment)
-            at, enrolment = address(hosts[0], port), address(hosts[0], enrolment_port)
-            self.registry.set_info(FederationInfo(info.federation, at, enrolment, tuple(hosts)))
+            first = before if hosts[0] in HERE_ALONE and not only else hosts[0]
+            at, enrolment = address(first, port), address(first, enrolment_port)
+            names = tuple(dict.fromkeys([first, *hosts, *(() if only else info.hosts)]))
+            self.registry.set_info(FederationInfo(info.federation, at, enrolment, names))
         key = folder.next_key(about.role, pair.key_pem, path)
         pem = self.registry.renew(
             serial_of(old),
@@ -318,4 +326,4 @@ def default_operator() -> str:
 
 
 def _default_hosts() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("localhost", "127.0.0.1", socket.gethostname())))
+    return tuple(dict.fromkeys((*HERE_ALONE, socket.gethostname())))

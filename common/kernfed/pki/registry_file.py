@@ -82,7 +82,7 @@ def told(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as err:
         if "locked" in str(err) or "busy" in str(err):
             raise BusyError(f"{path} is in use by another process for more than {_LOCK_WAIT_S:g} s") from err
-        raise ConfigError(f"cannot use {path}: {err}; run as the user who owns it") from err
+        raise ConfigError(f"cannot use {path}: {err}; run as the user who owns it, on a writable disk") from err
     except sqlite3.DatabaseError as err:
         raise ConfigError(f"{path} is damaged ({err}): restore it from a backup") from err
 

@@ -107,7 +107,7 @@ def _rows(finding: EndFinding) -> Iterator[tuple[str, str]]:
     for found in finding.comparisons:
         pair = f"{found.model} against {found.called}, {METRICS.get(found.metric, found.metric)}"
         if found.pooled is not None and found.pooled_against is not None:
-            yield f"{pair}, over all test rows", f"{number(found.pooled)} against {number(found.pooled_against)}"
+            yield f"{pair}, over all measured rows", f"{number(found.pooled)} against {number(found.pooled_against)}"
         yield f"{pair}, clients", _clients(found)
 
 

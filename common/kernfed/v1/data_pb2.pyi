@@ -178,6 +178,7 @@ class DataDescription(google.protobuf.message.Message):
     RARE_CLASSES_LEFT_OUT_FIELD_NUMBER: builtins.int
     SPARSE_COLUMNS_FIELD_NUMBER: builtins.int
     BLOCK_ROWS_FIELD_NUMBER: builtins.int
+    DEALT_ANEW_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_test_rows: builtins.int
@@ -200,6 +201,8 @@ class DataDescription(google.protobuf.message.Message):
     """Rows of the largest of those blocks that no batch and no fold divides, where a column made them larger than the
     client's policy asks for; else 0. From 0 to 2^53.
     """
+    dealt_anew: builtins.bool
+    """Whether other rows are held out than in an earlier job on the same columns, though most rows are the same."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes that occur here, sorted; empty for regression. At most 65,536 items."""
@@ -266,9 +269,10 @@ class DataDescription(google.protobuf.message.Message):
         rare_classes_left_out: builtins.bool = ...,
         sparse_columns: collections.abc.Iterable[builtins.str] | None = ...,
         block_rows: builtins.int = ...,
+        dealt_anew: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean", "sum_squares", b"sum_squares"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "block_rows", b"block_rows", "class_counts", b"class_counts", "classes", b"classes", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sparse_columns", b"sparse_columns", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "block_rows", b"block_rows", "class_counts", b"class_counts", "classes", b"classes", "dealt_anew", b"dealt_anew", "deviation", b"deviation", "far_rows", b"far_rows", "few_test_rows", b"few_test_rows", "mean", b"mean", "mean_rest", b"mean_rest", "num_dropped_rows", b"num_dropped_rows", "num_outside_rows", b"num_outside_rows", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "outside_rows", b"outside_rows", "rare_classes_left_out", b"rare_classes_left_out", "sparse_columns", b"sparse_columns", "sum_squares", b"sum_squares", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> None: ...
 
 Global___DataDescription: typing_extensions.TypeAlias = DataDescription
 

@@ -388,6 +388,8 @@ class OwnModelKept(google.protobuf.message.Message):
     ALONE_FIELD_NUMBER: builtins.int
     COMPARED_FIELD_NUMBER: builtins.int
     OWN_SHARE_FIELD_NUMBER: builtins.int
+    GAIN_FIELD_NUMBER: builtins.int
+    GAIN_ERROR_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     alone: builtins.bool
@@ -396,6 +398,10 @@ class OwnModelKept(google.protobuf.message.Message):
     """Whether the client could compare the two: it has rows enough."""
     own_share: builtins.float
     """Weight of the model of own rows alone in the one that is kept; the rest is the distilled one. From 0 to 1."""
+    gain: builtins.float
+    """By which part of the squared error of own rows alone what is kept has less, on rows kept apart. From 0 to 1."""
+    gain_error: builtins.float
+    """Standard error of `gain`; 0: it is not known. At least 0."""
     def __init__(
         self,
         *,
@@ -403,8 +409,10 @@ class OwnModelKept(google.protobuf.message.Message):
         alone: builtins.bool = ...,
         compared: builtins.bool = ...,
         own_share: builtins.float = ...,
+        gain: builtins.float = ...,
+        gain_error: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone", b"alone", "compared", b"compared", "num_rows", b"num_rows", "own_share", b"own_share"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "compared", b"compared", "gain", b"gain", "gain_error", b"gain_error", "num_rows", b"num_rows", "own_share", b"own_share"]) -> None: ...
 
 Global___OwnModelKept: typing_extensions.TypeAlias = OwnModelKept
 

@@ -324,11 +324,13 @@ class OnlineStep(google.protobuf.message.Message):
     NUM_FAILED_FIELD_NUMBER: builtins.int
     TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
-    """Rows with targets that were learned from; 0: there was none, and all else is empty. From 0 to 2^53."""
+    """Rows with targets that were learned from; 0: there was none, and what was learned is empty. From 0 to 2^53."""
     ended: builtins.bool
     """Whether the stream has no more rows."""
     needs_whole: builtins.bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
+    """The client does not hold the parameters that the request builds on; send all of them. Never set where every request
+    brings all.
+    """
     num_waiting: builtins.int
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
@@ -443,11 +445,13 @@ class SharedStep(google.protobuf.message.Message):
     NUM_FAILED_FIELD_NUMBER: builtins.int
     TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
-    """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
+    """Rows with targets that were learned from; 0: there was none, and what was learned is empty. From 0 to 2^53."""
     ended: builtins.bool
     """Whether the stream has no more rows."""
     needs_whole: builtins.bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
+    """The client does not hold the parameters that the request builds on; send all of them. Never set where every request
+    brings all.
+    """
     num_waiting: builtins.int
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
@@ -518,9 +522,9 @@ class SharedStepRequest(google.protobuf.message.Message):
     num_features: builtins.int
     """Features F = 2 D of each kernel. From 1 to 2,000,000. Binds F."""
     batch_rows: builtins.int
-    """Most rows to learn from. From 1 to 100,000."""
+    """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
-    """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    """Seconds for which to wait for a row where there is none. From 0 to 60."""
     uncounted_from: builtins.int
     """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
     2^53.
@@ -579,11 +583,13 @@ class LocalStep(google.protobuf.message.Message):
     NUM_FAILED_FIELD_NUMBER: builtins.int
     TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
-    """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
+    """Rows with targets that were learned from; 0: there was none, and what was learned is empty. From 0 to 2^53."""
     ended: builtins.bool
     """Whether the stream has no more rows."""
     needs_whole: builtins.bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
+    """The client does not hold the parameters that the request builds on; send all of them. Never set where every request
+    brings all.
+    """
     num_waiting: builtins.int
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
@@ -657,16 +663,16 @@ class LocalStepRequest(google.protobuf.message.Message):
     learning_rate: builtins.float
     """η of the client's own steps. From 0 to 1,000,000,000."""
     batch_rows: builtins.int
-    """Most rows to learn from. From 1 to 100,000."""
+    """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
-    """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    """Seconds for which to wait for a row where there is none. From 0 to 60."""
     uncounted_from: builtins.int
     """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
     2^53.
     """
     @property
     def kernels(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Numbers of the kernels that were averaged since, uint8. Shape (A). Each from 0 to 2^40."""
+        """Numbers of the kernels that moved, uint8. Shape (A). Each from 0 to 2^40."""
 
     @property
     def theta(self) -> kernfed.v1.tensor_pb2.Tensor:
@@ -717,11 +723,13 @@ class MetaStep(google.protobuf.message.Message):
     NUM_FAILED_FIELD_NUMBER: builtins.int
     TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
-    """Rows with targets that were learned from; 0: there was none, and the tensors are empty. From 0 to 2^53."""
+    """Rows with targets that were learned from; 0: there was none, and what was learned is empty. From 0 to 2^53."""
     ended: builtins.bool
     """Whether the stream has no more rows."""
     needs_whole: builtins.bool
-    """Never set: every request brings the whole network."""
+    """The client does not hold the parameters that the request builds on; send all of them. Never set where every request
+    brings all.
+    """
     num_waiting: builtins.int
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int
@@ -782,9 +790,9 @@ class MetaStepRequest(google.protobuf.message.Message):
     learning_rate: builtins.float
     """β: step of the update that is sent. From 0 to 1,000,000,000."""
     batch_rows: builtins.int
-    """Most rows to learn from. From 1 to 100,000."""
+    """Most rows to learn from; a client whose policy wants more takes that many. From 1 to 100,000."""
     wait_s: builtins.float
-    """How long to wait for a row where there is none. Seconds. From 0 to 60."""
+    """Seconds for which to wait for a row where there is none. From 0 to 60."""
     uncounted_from: builtins.int
     """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known. From 0 to
     2^53.
@@ -883,11 +891,13 @@ class PooledStep(google.protobuf.message.Message):
     EVIDENCE_FIELD_NUMBER: builtins.int
     TOLD_FIELD_NUMBER: builtins.int
     num_samples: builtins.int
-    """Rows with targets that were learned from; 0: there was none, and `factor` is empty. From 0 to 2^53."""
+    """Rows with targets that were learned from; 0: there was none, and what was learned is empty. From 0 to 2^53."""
     ended: builtins.bool
     """Whether the stream has no more rows."""
     needs_whole: builtins.bool
-    """Never set: every request brings all parameters."""
+    """The client does not hold the parameters that the request builds on; send all of them. Never set where every request
+    brings all.
+    """
     num_waiting: builtins.int
     """Rows that were predicted and wait for their target. From 0 to 2^53."""
     num_skipped: builtins.int

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import KernfedError, RevokedError, SubmissionError
+from kernfed.errors import KernfedError, RevokedError, SubmissionError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
@@ -31,6 +32,8 @@ from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 _HASHED_AT_ONCE = 4 << 20
 """Bytes that are hashed in a few milliseconds, which is what other sessions may wait."""
+MAX_ANEW = 3
+"""Times that a client is sent a task again that answers another request."""
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +102,8 @@ class OpenCall:
         self._signed_late: set[str] = set()
         """Clients that were sent the task before the job was signed."""
         self._announced: dict[str, bytes] = {}
+        self._anew: Counter[str] = Counter()
+        """Times that a client answered another request."""
         self._shared: _Task | None = None
         """Serialized once, whatever the number of clients."""
 
@@ -205,6 +210,18 @@ class OpenCall:
             if self._submission is not None:
                 session.tell_submission(self._submission)
             session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
+
+    def ask_anew(self, session: Session) -> None:
+        """A client answered another request, as of before a backup was restored: it gets its own, a few times."""
+        if not self.wants(session.name):
+            return
+        self._anew[session.name] += 1
+        if self._anew[session.name] > MAX_ANEW:
+            self.on_fault(
+                session.name, Fault(WireError.reason, "it answers another request, however often it is asked")
+            )
+        else:
+            self.send_to(session)
 
     def asked(self, client: str, sha256: bytes) -> bool:
         """Whether this is the digest of the request to a client; an empty one, of a client of before, passes."""

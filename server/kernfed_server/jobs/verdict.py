@@ -14,6 +14,8 @@ from kernfed_server.jobs.arrival import Arrival
 
 LEVEL = 0.01
 """Models whose metrics differ by less than this part are level: test rows are too few to tell more."""
+FAR_OFF = 100.0
+"""Errors beyond so many times those of the targets' mean come from damaged numbers rather than from learning."""
 _METRICS = {
     LearningTask.REGRESSION: ("mse",),
     LearningTask.BINARY: ("log_loss", "mse"),
@@ -82,6 +84,15 @@ def comparison(metrics: RoundMetrics, task: LearningTask, pair: Against) -> Comp
     return Comparison(pair.model, pair.against, pair.called, metric, len(both), better, worse, *pooled)
 
 
+def far_off(metrics: RoundMetrics) -> bool:
+    """Whether errors of the job's own model over all test rows are `FAR_OFF` times what the mean of targets has."""
+    for model in ("global", "personal"):
+        scores = metrics.pooled.get(model, {})
+        if scores.get("r2", 0.0) < -FAR_OFF or ("accuracy" in scores and scores.get("mse", 0.0) > FAR_OFF):
+            return True
+    return False
+
+
 def comparison_words(found: Comparison) -> str:
     """A comparison as a part of a line."""
     level = found.num_clients - found.num_better - len(found.worse)
@@ -93,7 +104,7 @@ def comparison_words(found: Comparison) -> str:
         where.append(f"worse at {len(found.worse)} of {found.num_clients} clients: {names}")
     pooled = ""
     if found.pooled is not None and found.pooled_against is not None:
-        pooled = f" over all test rows {number(found.pooled)} against {number(found.pooled_against)}"
+        pooled = f" over all measured rows {number(found.pooled)} against {number(found.pooled_against)}"
     measured = f"{METRICS.get(found.metric, found.metric)}{pooled}"
     return f"the {found.model} model against {found.called}, by {measured}: {', '.join(where)}"
 

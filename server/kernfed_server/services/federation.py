@@ -221,7 +221,7 @@ class _Reader:
             return
         if not call.asked(self._session.name, reply.request_sha256):
             self._discard(reply, "it answers another request: this coordinator was restored from a backup")
-            call.send_to(self._session)
+            call.ask_anew(self._session)
             return
         try:
             incoming = call.receive(self._session, reply)
@@ -325,13 +325,12 @@ class _Reader:
 
     def _on_failure(self, failure: task_pb2.TaskFailure) -> None:
         call = self._registry.call(failure.task_id)
-        again = False
-        if call is not None:
-            fault = Fault(failure.reason[:64], failure.message[:MAX_TEXT])
-            about_this = call.asked(self._session.name, failure.request_sha256)
-            again = not about_this or call.on_fault(self._session.name, fault)
         self._ack(failure.task_id, "")
-        if call is not None and again:
+        if call is None:
+            return
+        if not call.asked(self._session.name, failure.request_sha256):
+            call.ask_anew(self._session)
+        elif call.on_fault(self._session.name, Fault(failure.reason[:64], failure.message[:MAX_TEXT])):
             call.send_to(self._session)
 
     def _ack(self, task_id: str, refused: str, *, now: bool = True) -> None:

@@ -119,6 +119,14 @@ def test_parts_of_one_target_do_not_meet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """A write that fails names no file by itself; the part does."""
+    with pytest.raises(OSError, match="No space left on device") as caught, Part(tmp_path / "model"):
+        raise files.no_space()
+    assert caught.value.filename == str(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
 def test_output_replaces_files_and_nothing_else(tmp_path: Path) -> None:
     """A pipe or a device gets the bytes and stays what it is; a link goes on to name its file."""
     pipe, link, null = tmp_path / "pipe", tmp_path / "link", tmp_path / "null"

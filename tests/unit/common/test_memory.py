@@ -70,6 +70,7 @@ def test_control_groups_of_version_1_count(machine: tuple[Path, Path]) -> None:
     assert available_bytes(cgroup, proc) == 4000, "inside a container its own root is what there is"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_the_limits_of_this_process_count(name: str) -> None:
     """A process under `ulimit -v` or `-d` sees what it can still take, and taking more does fail."""

@@ -105,7 +105,9 @@ def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
     left = {p.name for p in (tmp_path / "results").iterdir()}
     assert {"job.json", "metrics.csv"} <= left
     assert "report.html" not in left
-    settings = json.loads((tmp_path / "results" / "job.json").read_text(encoding="utf-8"))["settings"]
+    record = json.loads((tmp_path / "results" / "job.json").read_text(encoding="utf-8"))
+    assert (record["num_rounds"], record["rounds_closed"]) == (0, 1)  # the method has no number of rounds to be out of
+    settings = record["settings"]
     assert settings["report"] is False
     assert "evaluate_every" not in settings
 

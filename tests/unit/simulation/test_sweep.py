@@ -32,7 +32,7 @@ def test_combinations_are_checked_before_anything_runs() -> None:
     assert [list(settings.values()) for settings, _ in found] == [[0.1, 1], [0.1, 2], [0.2, 1], [0.2, 2]]
     assert [j.method.model_dump()["rounds"] for _, j in found] == [1, 2, 1, 2]
     for texts, message in (
-        (["nonsense=1"], "nonsense 1"),
+        (["nonsense=1"], "--sweep nonsense 1: method.nonsense: unknown key"),
         (["rounds=0"], "rounds 0"),
         (["rounds=1", "rounds=2"], "twice"),
         (["damping=0.1"], "damping 0.1"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from kernfed.features.kernels import KernelSpec
-from kernfed.jobs.client_file import KernelModelSection, SklearnModelSection
+from kernfed.jobs.client_models import KernelModelSection, SklearnModelSection
 from kernfed.methods.distill.messages import StartDistillationRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.learner import KernelLearner, Learner, Lesson

@@ -14,7 +14,7 @@ from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.distill.blend import distilled_share
+from kernfed.methods.distill.blend import Gain, distilled_share, gain
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
@@ -97,6 +97,10 @@ class Compared(NamedTuple):
     def share(self) -> float:
         """Weight of the distilled model in a mean of both."""
         return distilled_share(self.alone, self.distilled, self.unit)
+
+    def gain(self, share: float) -> Gain:
+        """What such a mean gains over the model of own rows alone."""
+        return gain(self.alone, self.distilled, share, self.unit)
 
 
 FEWEST_COMPARED = 5

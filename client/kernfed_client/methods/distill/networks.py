@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from kernfed import files, rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
-from kernfed.jobs.client_file import NetworkModelSection
+from kernfed.jobs.client_models import NetworkModelSection
 from kernfed.section import ACCEPTED
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class

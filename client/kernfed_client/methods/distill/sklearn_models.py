@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import LearningTask
-from kernfed.jobs.client_file import SklearnModelSection
+from kernfed.jobs.client_models import SklearnModelSection
 from kernfed.maths.tasks import TASKS
 from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.kept_apart import parts

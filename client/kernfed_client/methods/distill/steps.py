@@ -20,6 +20,7 @@ from kernfed.features.kernels import BLOCK
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
+from kernfed.methods.distill.blend import Gain
 from kernfed.methods.distill.messages import (
     DistillationStarted,
     DistillRequest,
@@ -159,28 +160,36 @@ def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
     fitted, share, compared = _chosen(job, request, lasting=True)
     keep_private_model(job, *fitted.parts())
-    return OwnModelKept(num_rows=job.num_rows, alone=share == 0.0, compared=compared, own_share=1.0 - share)
+    found = Gain(0.0, 0.0) if compared is None else compared.gain(share)
+    return OwnModelKept(
+        num_rows=job.num_rows,
+        alone=share == 0.0,
+        compared=compared is not None,
+        own_share=1.0 - share,
+        gain=max(found.less, 0.0),
+        gain_error=found.error,
+    )
 
 
 def _chosen(
     job: LocalJob, request: MeasureDistilledRequest | KeepDistilledRequest, *, lasting: bool
-) -> tuple[Fitted, float, bool]:
+) -> tuple[Fitted, float, Compared | None]:
     """The distilled model, or what rows that are kept apart make of it and of the model of own rows alone.
 
     Returns:
-        The model, the weight of the distilled one in it, and whether the two could be compared.
+        The model, the weight of the distilled one in it, and what the two were compared by; None: they were not.
     """
     fitted = _fit(job, request, lasting=lasting)
     if not (request.choose or request.blend) or request.trained_round == 0:
-        return fitted, 1.0, False
+        return fitted, 1.0, None
     state = _state(job)
     compared = state.compared(request.trained_round, request.targets)
     if compared is None:
-        return fitted, 1.0, False
+        return fitted, 1.0, None
     share = compared.share if request.blend else float(not compared.alone_is_better)
     if share == 0.0:
-        return state.learner.own(), share, True
-    return (fitted if share == 1.0 else Blended(state.learner.own(), fitted, share)), share, True
+        return state.learner.own(), share, compared
+    return (fitted if share == 1.0 else Blended(state.learner.own(), fitted, share)), share, compared
 
 
 def _fit(

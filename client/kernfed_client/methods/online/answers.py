@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.methods.online.messages import StreamTold
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.methods.online.state import LeftOut
 
 _NUM_NUMBERS = 8

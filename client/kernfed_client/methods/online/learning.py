@@ -34,6 +34,7 @@ from kernfed.methods.online.messages import (
 from kernfed.methods.online.own_model import LENGTHSCALES, OwnModel, own_features
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.pooled_ridge import KEEPS
+from kernfed.methods.online.stream_step import KernelStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
@@ -44,9 +45,6 @@ from kernfed_client.streams.sources import stream_of
 from kernfed_client.streams.streams import TableStream
 
 _DRAWS = 256
-
-
-_RoundRequest = OnlineStepRequest | SharedStepRequest | LocalStepRequest
 
 
 class OnlineClient:
@@ -233,7 +231,7 @@ class OnlineClient:
 
     def _round(
         self,
-        request: _RoundRequest,
+        request: KernelStepRequest[Any],
         kind: bytes,
         learn: Callable[[ClientState, Taken], Moved],
         empty: dict[str, Array],
@@ -261,7 +259,7 @@ class OnlineClient:
         taken, moved = self.guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
         return answers.fields(self.close(request.round_num, digest, state, taken, moved))
 
-    def _with_parameters(self, state: ClientState, request: _RoundRequest) -> ClientState | None:
+    def _with_parameters(self, state: ClientState, request: KernelStepRequest[Any]) -> ClientState | None:
         """The state with the parameters of a request; None where it does not hold what they build on."""
         kernels = request.kernels.astype(np.intp)
         self._check_kernels(kernels, request.step)

@@ -138,6 +138,8 @@ class DataDescription(Reply):
     block_rows: Annotated[int, Range(0, 2**53)] = 0
     """Rows of the largest of those blocks that no batch and no fold divides, where a column made them larger than the
     client's policy asks for; else 0."""
+    dealt_anew: bool = False
+    """Whether other rows are held out than in an earlier job on the same columns, though most rows are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ much worse than either: its error is at most the weighed mean of theirs.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kernfed.arrays import Floats, Integers
@@ -37,3 +39,30 @@ def distilled_share(alone: Floats, distilled: Floats, unit: Integers) -> float:
         variance = float(np.square(scores / size).sum())
     shrunk = share / (1.0 + variance / SPREAD**2)
     return min(max(shrunk, 0.0), 1.0) if np.isfinite(shrunk) else 0.0
+
+
+class Gain(NamedTuple):
+    """By which part of the squared error of own rows alone another model has less."""
+
+    less: float
+    error: float
+    """Standard error of that, by the scatter of the units."""
+
+
+def gain(alone: Floats, distilled: Floats, share: float, unit: Integers) -> Gain:
+    """Say what a mean of both models gains on held-out rows, and how sure that is: a quotient of sums over units.
+
+    Args:
+        alone: Errors of the model of own rows alone, (n, C).
+        distilled: Errors of the distilled one, (n, C); finite where `share` is above 0.
+        share: Weight s of the distilled model.
+        unit: Which rows belong together, (n,), of two units at least.
+    """
+    total = float(np.square(alone).sum())
+    if not (share > 0.0 and np.isfinite(total) and total > 0.0):
+        return Gain(0.0, 0.0)
+    before = np.bincount(unit, weights=np.square(alone).sum(axis=1))
+    after = np.bincount(unit, weights=np.square(alone + share * (distilled - alone)).sum(axis=1))
+    left = float(after.sum()) / total
+    scatter = float(np.square(after - left * before).sum()) * len(before) / (len(before) - 1)
+    return Gain(1.0 - left, float(np.sqrt(scatter)) / total)

@@ -22,6 +22,10 @@ class ClientDistance:
     """Whether the client kept the model of its own rows alone, which predicts rows kept apart better."""
     share: float = 1.0
     """Weight of the distilled model in the one that the client kept; the rest is that of its own rows alone."""
+    gain: float = 0.0
+    """By which part of the squared error of own rows alone that one has less, on rows kept apart."""
+    gain_error: float = 0.0
+    """Standard error of that; 0: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

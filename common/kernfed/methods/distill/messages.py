@@ -241,6 +241,10 @@ class OwnModelKept(Reply):
     """Whether the client could compare the two: it has rows enough."""
     own_share: Annotated[float, Range(0, 1)] = 0.0
     """Weight of the model of own rows alone in the one that is kept; the rest is the distilled one."""
+    gain: Annotated[float, Range(0, 1)] = 0.0
+    """By which part of the squared error of own rows alone what is kept has less, on rows kept apart."""
+    gain_error: Annotated[float, Range(0)] = 0.0
+    """Standard error of `gain`; 0: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

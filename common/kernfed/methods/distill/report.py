@@ -50,7 +50,8 @@ def kept_words(client: ClientDistance) -> str:
     """Which model a client kept."""
     if client.alone:
         return "own rows alone"
-    return "distilled" if client.share == 1.0 else f"{client.share:.0%} distilled"
+    kept = "distilled" if client.share == 1.0 else f"{client.share:.0%} distilled"
+    return f"{kept}, {client.gain:.0%} ± {client.gain_error:.0%} less error" if client.gain_error > 0 else kept
 
 
 SECTIONS = {DistillationFinding.name: reading(DistillationFinding, distillation_section)}

@@ -11,7 +11,7 @@ from kernfed.features.kernels import PointKernel
 from kernfed.methods.base import MedianRule
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.shared_settings import MAX_SHARE, NO_RIDGE_ALONE, Rounds
-from kernfed.section import Below, MethodSection, Only, Unused
+from kernfed.section import Below, Label, MethodSection, Only, Unused
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -63,12 +63,20 @@ class DistillSettings(MethodSection):
         description="Undo the shrinkage of each round but the last (Algorithm 2): each client that of its own kernel "
         "and ridge, with a bound. paper: the coordinator undoes that of the job's kernel and ridge, as printed.",
     )
+    undone_ridge: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"], Only(deregularise="paper")] = (
+        Field("auto", description="λ₀ of equation (7), which the coordinator undoes; auto: the ridge.")
+    )
     keep: Literal["blend", "better", "distilled"] = Field(
         "blend",
         description="What a client keeps. blend: a mean of the distilled model and that of its own rows alone, weighed "
         "by rows kept apart. better: the one of the two that predicts these rows better. Or always the distilled one.",
     )
     client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
+    participation: Annotated[dict[Label, Positive], Only(client_fraction=Below(1))] = Field(
+        {},
+        description="How often clients are drawn, relative to the others, by name; 1 of one that is not named. The "
+        "consensus counts a client as often as it is drawn (Theorem C.16).",
+    )
     memory_exponent: float | Literal["auto"] = Field(
         "auto",
         description="q of the weight t^-q that round t's predictions get beside the consensus before; from 0 (no "

@@ -32,6 +32,7 @@ from kernfed.methods.ridge.messages import (
     GradientDescentRequest,
     GradientRequest,
     HeldOutLossRequest,
+    LocalSolveRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )
@@ -79,8 +80,8 @@ _AT_END = (GradientRequest, HeadGradientRequest)
 
 METHODS = table(
     _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
-    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest, *_AT_END),
-    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest, *_AT_END),
+    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest, LocalSolveRequest, *_AT_END),
+    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest, LocalSolveRequest, *_AT_END),
     _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest, HeadGradientRequest),
     _linear(FedNewSettings, HeadDirectionRequest, HeadDirectionRequest, HeadGradientRequest),
 )

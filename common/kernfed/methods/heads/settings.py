@@ -53,6 +53,17 @@ PenaliseBias = Annotated[
 HEAD = ("cross-entropy", "squared")
 """Losses that make a head."""
 
+Begin = Annotated[
+    Annotated[
+        Literal["zero", "dkrr"],
+        Field(
+            description="Weights before round 1: zeros, or the mean of the clients' own solutions, as of `dkrr`; what "
+            "`start_from` names takes their place."
+        ),
+    ],
+    Only(loss="ridge"),
+]
+
 
 class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
@@ -184,6 +195,7 @@ class FedAvgSettings(AveragedSettings):
     )
     batch_size: int | None = Field(None, ge=0, description="Rows per local step; 0: all. Unset: all, of a head 64.")
     client_fraction: ClientFraction = 1.0
+    begin: Begin = "zero"
     loss: Loss = "ridge"
     momentum: Annotated[float, Only(loss=HEAD)] = Field(0.9, ge=0, lt=1, description="Momentum of the local steps.")
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
@@ -204,6 +216,7 @@ class FedProxSettings(AveragedSettings):
     rounds: Rounds = 50
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
     client_fraction: ClientFraction = 1.0
+    begin: Begin = "zero"
     loss: Loss = "ridge"
     learning_rate: Annotated[float, Only(loss=HEAD)] = Field(
         0.01, gt=0, le=1e3, description="Step size of the local steps."

@@ -15,10 +15,8 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import (
-    Dim,
     Kind,
     MaxLength,
-    Message,
     Name,
     Range,
     Reply,
@@ -32,8 +30,8 @@ from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
+from kernfed.methods.online.stream_step import Count, KernelStepRequest, StreamStep
 
-Count = Annotated[int, Range(0, 2**53)]
 Rate = Annotated[float, Range(0, 1e9)]
 Fingerprint = Annotated[str, MaxLength(64)]
 
@@ -143,225 +141,82 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamTold(Message):
-    """What a client met in its stream so far, by kind. The first six make up `num_skipped` of a step."""
-
-    text: Count = 0
-    """Rows with text, or no finite number, where a number is needed."""
-    gap: Count = 0
-    """Rows without a value."""
-    width: Count = 0
-    """Lines with another number of cells than their header."""
-    no_key: Count = 0
-    """Targets for which no row waits."""
-    twice: Count = 0
-    """Targets of rows that had one."""
-    unanswered: Count = 0
-    """Rows whose target did not come before too many others waited."""
-    rotated: Count = 0
-    """Files that were renamed or copied, and read to their end before the one that has their name now."""
-    replaced: Count = 0
-    """Files that shrank or became others, the former ones being gone: rows at their end may be missing."""
-    header: Count = 0
-    """Lines that name the columns again, in another order."""
-    behind: Count = 0
-    """Times that the coordinator had counted rows which this client's state did not know, and it learned them again."""
-    ahead: Count = 0
-    """Times that the coordinator fell back behind all states that this client keeps: it does not learn again what came
-    after."""
-    waits_for_disk: bool = False
-    """Whether there are rows at hand that the client cannot write down, now."""
-    rare: Count = 0
-    """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets
-    a number stand for."""
-
-
-Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnlineStep(Reply):
+class OnlineStep(StreamStep):
     """A client's step from the rows of a round."""
 
     diagnostics = ("gradient",)  # have rules of their own, see `kernfed_server.methods.online`
 
-    num_samples: Count
-    """Rows with targets that were learned from; 0: there was none, and all else is empty."""
-    ended: bool
-    """Whether the stream has no more rows."""
-    needs_whole: bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
-    num_waiting: Count
-    """Rows that were predicted and wait for their target."""
-    num_skipped: Count
-    """Rows left out so far, for a value that is missing or not a number."""
     kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were drawn, uint8, best first."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows, over the probability with which these kernels were drawn."""
-    num_far: Count = 0
-    """Rows left out so far, for a number too far beyond the agreed ranges."""
-    num_repeated: Count = 0
-    """Rows without target left out so far, since a row with the same key waited for its target."""
-    num_failed: Count = 0
-    """Rows passed over so far, since learning from them failed twice."""
-    told: Told = ()
-    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnlineStepRequest(Request[OnlineStep]):
+class OnlineStepRequest(KernelStepRequest[OnlineStep]):
     """Take the parameters that moved, predict and learn the next rows, and answer with a step (Algorithm 2)."""
 
     step = "online.step"
     reply = OnlineStep
     kinds = (Kind.GRADIENT,)
-    once = True
-
-    round_num: Count
-    """The round."""
-    base: Annotated[int, Range(-1, 2**53)]
-    """Round whose request brought the parameters that these complete; -1: these are all."""
-    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
-    """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A"), Whole()]
-    """Numbers of the kernels that moved, uint8."""
-    theta: Annotated[Array, Shape("A", "F")]
-    """Their parameters."""
-    batch_rows: Annotated[int, Range(1, 100_000)]
-    """Most rows to learn from; a client whose policy wants more takes that many."""
-    wait_s: Annotated[float, Range(0, 60)]
-    """Seconds for which to wait for a row where there is none."""
-    uncounted_from: Count = 0
-    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedStep(Reply):
+class SharedStep(StreamStep):
     """As `OnlineStep`, and the losses from which the coordinator learns the weights."""
 
     diagnostics = ("gradient", "losses")  # have rules of their own, see `kernfed_server.methods.online`
 
-    num_samples: Count
-    """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
-    ended: bool
-    """Whether the stream has no more rows."""
-    needs_whole: bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
-    num_waiting: Count
-    """Rows that were predicted and wait for their target."""
-    num_skipped: Count
-    """Rows left out so far, for a value that is missing or not a number."""
     kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were asked for, uint8."""
     gradient: Annotated[Array, Shape("B", "F")]
     """Of the loss, meant over the rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
-    num_far: Count = 0
-    """Rows left out so far, for a number too far beyond the agreed ranges."""
-    num_repeated: Count = 0
-    """Rows without target left out so far, since a row with the same key waited for its target."""
-    num_failed: Count = 0
-    """Rows passed over so far, since learning from them failed twice."""
-    told: Told = ()
-    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedStepRequest(Request[SharedStep]):
+class SharedStepRequest(KernelStepRequest[SharedStep]):
     """A round in which the coordinator says how the kernels are weighed, for all clients alike."""
 
     step = "online.shared_step"
     reply = SharedStep
     kinds = (Kind.GRADIENT, Kind.METRIC)
-    once = True
 
-    round_num: Count
-    """The round."""
-    base: Annotated[int, Range(-1, 2**53)]
-    """Round whose request brought the parameters that these complete; -1: these are all."""
-    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
-    """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A"), Whole()]
-    """Numbers of the kernels that moved, uint8."""
-    theta: Annotated[Array, Shape("A", "F")]
-    """Their parameters."""
     weights: Annotated[Array, Shape("N")]
     """Weights to predict with, on the simplex."""
     asked: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels whose gradients are wanted, uint8."""
-    batch_rows: Annotated[int, Range(1, 100_000)]
-    """Most rows to learn from."""
-    wait_s: Annotated[float, Range(0, 60)]
-    """How long to wait for a row where there is none. Seconds."""
-    uncounted_from: Count = 0
-    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalStep(Reply):
+class LocalStep(StreamStep):
     """A client's own parameters of the kernel that was drawn, and the losses behind the draw."""
 
     diagnostics = ("theta", "losses")  # have rules of their own, see `kernfed_server.methods.online`
 
-    num_samples: Count
-    """Rows with targets that were learned from; 0: there was none, and the tensors are empty."""
-    ended: bool
-    """Whether the stream has no more rows."""
-    needs_whole: bool
-    """The client does not hold the parameters that the request builds on; send all of them."""
-    num_waiting: Count
-    """Rows that were predicted and wait for their target."""
-    num_skipped: Count
-    """Rows left out so far, for a value that is missing or not a number."""
     kernels: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels that were asked for, uint8."""
     theta: Annotated[Array, Shape("B", "F")]
     """Their parameters at this client after its rows."""
     losses: Annotated[Array, Shape("L")]
     """Loss of every kernel's own predictions, meant over the rows; L = N, or 0 without rows."""
-    num_far: Count = 0
-    """Rows left out so far, for a number too far beyond the agreed ranges."""
-    num_repeated: Count = 0
-    """Rows without target left out so far, since a row with the same key waited for its target."""
-    num_failed: Count = 0
-    """Rows passed over so far, since learning from them failed twice."""
-    told: Told = ()
-    """More of this stream, where there is more to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalStepRequest(Request[LocalStep]):
+class LocalStepRequest(KernelStepRequest[LocalStep]):
     """A round in which a client moves all parameters by itself, and sends those of the kernel that was drawn."""
 
     step = "online.local_step"
     reply = LocalStep
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
-    once = True
 
-    round_num: Count
-    """The round."""
-    base: Annotated[int, Range(-1, 2**53)]
-    """Round whose request brought the parameters that these complete; -1: these are all."""
-    num_features: Annotated[int, Dim("F"), Range(1, 2_000_000)]
-    """Features F = 2 D of each kernel."""
-    kernels: Annotated[Array, Shape("A"), Whole()]
-    """Numbers of the kernels that were averaged since, uint8."""
-    theta: Annotated[Array, Shape("A", "F")]
-    """Their parameters."""
     weights: Annotated[Array, Shape("N")]
     """Weights to predict with, on the simplex."""
     asked: Annotated[Array, Shape("B"), Whole()]
     """Numbers of the kernels whose parameters are wanted, uint8."""
     learning_rate: Rate
     """η of the client's own steps."""
-    batch_rows: Annotated[int, Range(1, 100_000)]
-    """Most rows to learn from."""
-    wait_s: Annotated[float, Range(0, 60)]
-    """How long to wait for a row where there is none. Seconds."""
-    uncounted_from: Count = 0
-    """Round from which on no rows of this client counted: what it learned there it learns again; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

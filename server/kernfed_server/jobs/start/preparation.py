@@ -164,11 +164,17 @@ async def prepare(
     if sparse := {client: d.sparse_columns for client, d in described.items() if d.sparse_columns}:
         where = [f"{client} ({listed(names, more=' and {left} more columns')})" for client, names in sparse.items()]
         run.note(
-            f"fewer rows than policy.min_rows differ from the others in some columns of {listed(where, more=_MORE)}; "
-            "they are taken as the others; leave such columns out, or an administrator can allow them with "
-            "policy.sparse_columns"
+            f"fewer rows than policy.min_rows, or very few test rows, differ from the others in some columns of "
+            f"{listed(where, more=_MORE)}; they are taken as the others; leave such columns out, or an "
+            "administrator can allow them with policy.sparse_columns"
         )
     _note_large_batches(job, described, run)
+    if anew := [client for client, d in described.items() if d.dealt_anew]:
+        run.note(
+            f"{listed(anew)}: other rows are held out than in an earlier job on these columns, though most rows "
+            "there are the same, so metrics of the two are not of the same rows; a column of the file may change with "
+            "each export: let its site leave it out, or give a test partition"
+        )
     taken = earlier.agreement if earlier else None
     backbones = {client: d.backbone for client, d in described.items()}
     if earlier is not None:

@@ -108,6 +108,15 @@ def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
             f"shares of the distilled model in what is kept and measured as personal: {listed(mixed)}; the rest is the "
             "model of own rows alone, as rows that were kept apart ask for"
         )
+    sure = {client: reply for client, reply in sorted(kept.items()) if reply.gain_error > 0}
+    if sure:
+        gains = [f"{client} ({reply.gain:.0%} ± {reply.gain_error:.0%})" for client, reply in sure.items()]
+        doubtful = [client for client, reply in sure.items() if reply.gain <= reply.gain_error]
+        chance = f"; at {listed(doubtful)} that may be chance, and own rows alone be better" if doubtful else ""
+        notes.append(
+            "on rows kept apart, what is kept has less squared error than own rows alone, with its standard error, at "
+            f"{listed(gains)}{chance}. These rows have a part in the consensus, so gains are somewhat too large"
+        )
     unknown = [client for client, reply in sorted(kept.items()) if not reply.compared]
     if unknown:
         notes.append(f"{listed(unknown)}: too few rows to compare, so the distilled model was kept")

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Floats
+from kernfed.errors import ConfigError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
@@ -134,6 +135,12 @@ class _Distillation:
     async def prepare(self) -> None:
         """Give every client the public set, prepare its model, and measure what it has without the others."""
         settings, setup = self.settings, self.setup
+        strange = sorted(set(settings.participation) - set(self.cohort.clients))
+        if strange:
+            raise ConfigError(
+                f"method.participation names {', '.join(strange)}, and the clients of this job are "
+                f"{', '.join(self.cohort.clients)}; name those"
+            )
         kernel = KernelSpec(settings.kernel, setup.agreed.spec.lengthscales, settings.penalised_intercept)
         check_kernel(kernel, self.public.shape[1])
         check_points(self.public, setup.agreed.mean, setup.agreed.deviation, setup.schema.features)
@@ -207,7 +214,8 @@ class _Distillation:
         """One round's replies; with drawn clients, of those drawn."""
         if self.all_take_part:
             return await self.cohort.ask(self._request(state, round_num - 1))
-        drawn = sample_clients(self.cohort.clients, self.settings.client_fraction, self.setup.schema.seed, round_num)
+        settings, seed = self.settings, self.setup.schema.seed
+        drawn = sample_clients(self.cohort.clients, settings.client_fraction, seed, round_num, settings.participation)
         if self.settings.uploads == "current":
             return await self.cohort.ask(self._request(state, round_num - 1), clients=drawn, drawn=True)
         asked = {client: self._request(state, state.trained[client]) for client in drawn}
@@ -277,7 +285,9 @@ class _Distillation:
             "use fewer public points, or method.deregularise = true",
         )
         scaled = (self.public - self.setup.agreed.mean) / self.setup.agreed.deviation
-        made = Deregulariser(gram(kernel, scaled), self.tuned.ridge, free=self.settings.free_intercept)
+        undone = self.settings.undone_ridge
+        ridge = self.tuned.ridge if isinstance(undone, str) else undone
+        made = Deregulariser(gram(kernel, scaled), ridge, free=self.settings.free_intercept)
         if made.rank < num:
             self.run.note(
                 f"the kernel matrix of the {num} public points is singular to working precision (points repeat, or lie "
@@ -354,6 +364,8 @@ class _Distillation:
                 state.far_rows.get(c, 0.0),
                 c in kept and kept[c].alone,
                 1.0 - kept[c].own_share if c in kept else 1.0,
+                kept[c].gain if c in kept else 0.0,
+                kept[c].gain_error if c in kept else 0.0,
             )
             for c in state.clients
             if c in state.last

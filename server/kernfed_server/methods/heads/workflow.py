@@ -51,6 +51,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
         batch_size=settings.batch_size,
         client_fraction=settings.client_fraction,
         rule=settings.rule,
+        begin=settings.begin,
     )
     return await ridge_fedavg.run(setup, plan, cohort, run)
 
@@ -59,7 +60,14 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
     """FedProx, by the loss of the job."""
     if has_head(settings):
         return await rounds.run_fedprox(setup, settings, cohort, run)
-    plan = FedProxPlan(ridge_of(settings), settings.rounds, settings.proximal, settings.client_fraction, settings.rule)
+    plan = FedProxPlan(
+        ridge=ridge_of(settings),
+        rounds=settings.rounds,
+        proximal=settings.proximal,
+        client_fraction=settings.client_fraction,
+        rule=settings.rule,
+        begin=settings.begin,
+    )
     return await ridge_fedprox.run(setup, plan, cohort, run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kernfed.methods.online.messages import StreamTold
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_server.jobs.run import Run
 
 _TIMES_WITHOUT_ROWS = 3

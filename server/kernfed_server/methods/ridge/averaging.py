@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from kernfed.arrays import Array
 from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
@@ -20,6 +21,7 @@ from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.updating import updated
+from kernfed_server.methods.ridge.dkrr import one_shot
 
 AVERAGED = "the limit is that of averaged local models, and not the pooled solution where clients differ"
 """What the rounds come to where clients take several steps."""
@@ -35,10 +37,11 @@ async def averaged(
     rounds: int,
     client_fraction: float,
     rule: MeanRule,
+    begin: Literal["zero", "dkrr"] = "zero",
     all_rows: bool = True,
     limit: str = AVERAGED,
 ) -> Array:
-    """Average, by training rows or another rule of the job, from W = 0 or where an earlier life of the run had come to.
+    """Average, by training rows or another rule of the job, from where it begins or an earlier life of the run came to.
 
     Args:
         setup: The prepared job.
@@ -49,12 +52,15 @@ async def averaged(
         rounds: All of them.
         client_fraction: Part of the clients that a round asks.
         rule: How one update is made of all.
+        begin: From W = 0, or from the mean of the clients' own solutions, where no job before this one left weights.
         limit: What the rounds come to, in words; empty: the pooled solution.
         all_rows: Whether a client's step is on all of its rows.
     """
     weights = run.resumed["weights"] if run.resumed else run.first_weights((setup.num_features, setup.num_outputs))
     drawn = client_fraction < 1
     async for round_num in run.rounds(rounds):
+        if begin == "dkrr" and not run.former and round_num == 1:
+            weights = await one_shot(setup, cohort, run, ridge, rule)
         asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
         replies = await cohort.ask(request(weights, round_num), clients=asked, drawn=drawn)
         before = weights

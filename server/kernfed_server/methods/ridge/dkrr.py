@@ -6,6 +6,7 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import LocalSolveRequest
 from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed.methods.shared_settings import ridge_of
@@ -14,6 +15,13 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.updating import updated
+
+
+async def one_shot(setup: Setup, cohort: Cohort, run: Run, ridge: float, rule: MeanRule) -> Array:
+    """The mean of the clients' own solutions, shape (M, C)."""
+    request = LocalSolveRequest(ridge=ridge, num_features=setup.num_features, num_outputs=setup.num_outputs)
+    nothing = np.zeros((setup.num_features, setup.num_outputs))
+    return await updated(cohort, run, await cohort.ask(request), setup.agreed.num_rows, rule, nothing)
 
 
 async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) -> Array | None:
@@ -25,11 +33,7 @@ async def run(setup: Setup, settings: DkrrSettings, cohort: Cohort, run: Run) ->
     """
     weights = run.resumed["weights"] if run.resumed else None
     async for round_num in run.rounds(1):
-        request = LocalSolveRequest(
-            ridge=ridge_of(settings), num_features=setup.num_features, num_outputs=setup.num_outputs
-        )
-        nothing = np.zeros((setup.num_features, setup.num_outputs))
-        weights = await updated(cohort, run, await cohort.ask(request), setup.agreed.num_rows, settings.rule, nothing)
+        weights = await one_shot(setup, cohort, run, ridge_of(settings), settings.rule)
         run.ends(Arrival("one round, as the method has: the mean of the clients' own solutions, not the pooled one"))
         await run.record(round_num, {"weights": weights}, await evaluate(setup, cohort, run, weights))
     return weights

@@ -26,10 +26,13 @@ class FedAvgPlan:
     batch_size: int | None
     client_fraction: float
     rule: MeanRule
+    begin: Literal["zero", "dkrr"] = "zero"
 
 
 async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array | None:
-    """From W = 0, each round averages the clients' weights after `local_steps` steps from W, weighted by training rows.
+    """Each round averages the clients' weights after `local_steps` steps from W, weighted by training rows.
+
+    W is 0 at first, or the mean of the clients' own solutions.
 
     A round asks `client_fraction` of the clients. A client that misses a round, or fails in it, is left out of its
     average. With several local steps and clients that differ, the limit is not the pooled solution.
@@ -70,6 +73,7 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         rounds=plan.rounds,
         client_fraction=plan.client_fraction,
         rule=plan.rule,
+        begin=plan.begin,
         all_rows=not plan.batch_size,
         limit="" if one_step else AVERAGED,
     )

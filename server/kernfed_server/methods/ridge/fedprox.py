@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
@@ -22,10 +23,13 @@ class FedProxPlan:
     proximal: float
     client_fraction: float
     rule: MeanRule
+    begin: Literal["zero", "dkrr"] = "zero"
 
 
 async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Array | None:
-    """From W = 0, each round averages argmin_V F_j(V) + (proximal/2) |V - W|² over clients, weighted by training rows.
+    """Each round averages argmin_V F_j(V) + (proximal/2) |V - W|² over clients, weighted by training rows.
+
+    W is 0 at first, or the mean of the clients' own solutions.
 
     A round asks `client_fraction` of the clients. A client that misses a round, or fails in it, is left out of its
     average. The limit is not the pooled solution.
@@ -48,4 +52,5 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
         rounds=plan.rounds,
         client_fraction=plan.client_fraction,
         rule=plan.rule,
+        begin=plan.begin,
     )

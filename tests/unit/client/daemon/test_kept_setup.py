@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import time
@@ -17,11 +18,13 @@ from kernfed.errors import (
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import MeanEmbedding, MeanEmbeddingRequest
 from kernfed.jobs.client_file import STREAM_STATES
+from kernfed.journal import Framing, Journal
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed_client.daemon import kept_setup
 from kernfed_client.daemon.kept_setup import remove_many, remove_old
+from kernfed_client.daemon.tasks import KEPT_JOBS
 from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, STEPS, World
 
 
@@ -84,6 +87,23 @@ def test_states_of_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     remove_old(jobs, {folders[0]})
     remove_old(jobs, {folders[0]})
     assert {path.parent.name for path in jobs.glob(f"*/{STREAM_STATES}")} == {"0"}
+
+
+@pytest.mark.redteam
+def test_jobs_without_end_leave_few_open_files(tmp_path: Path) -> None:
+    """What leads back to itself, as a stream's client does that keeps its file open, goes with its job."""
+    world = World(tmp_path)
+    open_files = len(os.listdir("/proc/self/fd"))
+    gc.disable()  # what many steps have passed by is looked for rarely
+    try:
+        for number in range(40):
+            world.answer(STANDARDISE, job_id=f"j{number}")
+            job: Any = world.runner._jobs[f"j{number}"][0]
+            job.kept = (job, Journal(tmp_path / f"{number}.state", Framing(b"test", "Q")))
+            del job
+        assert len(os.listdir("/proc/self/fd")) - open_files <= 2 * KEPT_JOBS + 4
+    finally:
+        gc.enable()
 
 
 @pytest.mark.redteam

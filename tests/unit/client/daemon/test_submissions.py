@@ -142,6 +142,7 @@ def test_a_file_of_another_release(world: World) -> None:
     assert "from_the_future" in job.unread
 
 
+@pytest.mark.slow
 def test_a_coordinator_cannot_fill_the_memory(world: World) -> None:
     """Submissions of many jobs, or of large texts, push out those before."""
     for number in range(MAX_JOBS + 10):

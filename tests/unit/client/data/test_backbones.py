@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from kernfed.errors import ConfigError, DataError, JobError
-from kernfed.jobs.client_file import BackboneSection, load_client_file
+from kernfed.jobs.client_file import load_client_file
+from kernfed.jobs.client_models import BackboneSection
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
 from kernfed_client.data.backbones import load_backbone, prepare_images
 from kernfed_client.data.feature_cache import FeatureCache

@@ -40,7 +40,7 @@ def table(labels: list[str]) -> str:
 
 
 def test_columns_in_which_few_rows_stand_out_are_constant_to_training_and_named(tmp_path: Path) -> None:
-    """Of sixty rows twelve may have a mark, and three may not; test rows stay; a note tells how many more there are."""
+    """Of sixty rows twelve may have a mark, and three may not; of test rows three may, and two may not; notes tell."""
     draw = np.random.default_rng(2)
     marks = np.zeros((60, 16))
     marks[:12, 0] = 1.0
@@ -52,12 +52,17 @@ def test_columns_in_which_few_rows_stand_out_are_constant_to_training_and_named(
     lines += [",".join(f"{v:g}" for v in [*row, i]) for i, row in enumerate(marks)]
     text = "\n".join(lines) + "\n"
     (tmp_path / "rows").mkdir()
-    data = local(tmp_path / "rows", text, regression(features=names), text, min_rows=10)
-    assert data.sparse_columns == names[1:15]
+    others = draw.normal(size=(20, 16))
+    others[:2, 0], others[2:, 0], others[:3, 1], others[3:, 1] = 1.0, 0.0, 1.0, 0.0
+    tests = [lines[0], *(",".join(f"{v:g}" for v in [*row, i]) for i, row in enumerate(others))]
+    data = local(tmp_path / "rows", text, regression(features=names), "\n".join(tests) + "\n", min_rows=10)
+    assert data.sparse_columns == names[:15]
     np.testing.assert_array_equal(data.train.x[:, 1:15], 0.0)
     np.testing.assert_allclose(data.train.x[:, [0, 15]], marks[:, [0, 15]], rtol=1e-5)
-    np.testing.assert_allclose(data.test.x, marks, rtol=1e-5)
-    (note,) = data.notes
+    others[:2, 0] = 0.0
+    np.testing.assert_allclose(data.test.x, others, rtol=1e-5)
+    note, of_tests = data.notes
+    assert of_tests.startswith("column 'm0' (test rows 2, 3 of the file): fewer than 3 rows differ")
     assert note.startswith("column 'm1', 'm2', ")
     assert "'m12' and 2 more (" in note
     assert " of the file): fewer rows than policy.min_rows differ" in note

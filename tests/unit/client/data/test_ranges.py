@@ -84,6 +84,7 @@ TRIED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(TRIED.keys() & METHODS))
 def test_every_method_works_as_if_the_rows_outside_were_not_there(tmp_path: Path, method: str) -> None:
     """A row of 100 and a test row with a target of -900 at one client: the same bits as without them, and a note."""

@@ -104,3 +104,22 @@ def test_what_a_client_did_not_write_is_passed_over(tmp_path: Path) -> None:
     (kept.parent / "link.safetensors").symlink_to(tmp_path / "nowhere")
     ask(site(tmp_path, 60, PolicySection(near_jobs="wait-for-rows")), replace(PLAIN, features=("a",)))
     assert len(list(kept.parent.iterdir())) == 4
+
+
+def test_a_column_that_each_export_changes_is_told(tmp_path: Path) -> None:
+    """The same rows with another time: others are held out, and that is told; rows at the end change little."""
+    schema = replace(PLAIN, test_fraction=0.25, by_content=True, by_record=True)
+    drawn = np.random.default_rng(7).normal(size=(110, 3)).tolist()
+
+    def told(num: int, time: str, wanted: DataSchema = schema) -> bool:
+        lines = [f"{a},{b},{y},{time}{i}\n" for i, (a, b, y) in enumerate(drawn[:num])]
+        (tmp_path / "rows.csv").write_text("a,b,y,exported\n" + "".join(lines))
+        section = DatasetSection(train=PartitionFile(path=tmp_path / "rows.csv"))
+        file = ClientFile(state=tmp_path / "state", datasets={"d": section})
+        return refuse_near_sets(file, "d", wanted, load_local_data(file, "d", wanted, "va"))
+
+    assert not told(100, "monday")
+    assert not told(100, "monday", replace(schema, test_fraction=0.5))
+    assert not told(110, "monday")
+    assert told(110, "tuesday")
+    assert not told(110, "tuesday")

@@ -53,7 +53,7 @@ def test_life_of_a_federation(kernfed: Run, tmp_path: Path) -> None:
     kernfed("pki", "renew", operator.replace("-", "/", 1))
     assert json.loads(kernfed("pki", "key", "--json").stdout)["key_sha256"] == pinned.strip()
     assert len(pinned.strip()) == 64
-    kernfed("pki", "renew", "coordinator", "--host", "new.org")
+    kernfed("pki", "renew", "coordinator", "--host", "new.org", "--only")
     listed = json.loads(kernfed("pki", "list", "--json").stdout)
     states = {(c["role"], c["via"]): c["state"] for c in listed["certificates"]}
     assert states["client", "csr"] == "valid"

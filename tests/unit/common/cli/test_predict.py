@@ -159,6 +159,7 @@ def test_the_rule_of_the_models_job_is_the_default(model: Path, tmp_path: Path) 
     assert run(tmp_path / "model", tmp_path / "new.csv", tmp_path / "b.csv", "--missing", "refuse").exit_code != 0
 
 
+@pytest.mark.slow
 def test_parquet_and_standard_streams(model: Path, tmp_path: Path) -> None:
     """The same rows give the same predictions, whatever they are read from."""
     frame = pd.read_csv(HEART / "cleveland.csv")

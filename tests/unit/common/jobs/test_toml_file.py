@@ -58,6 +58,14 @@ def test_a_file_made_to_be_slow_is_refused_at_once(text: str, words: str) -> Non
     assert len(str(caught.value)) < 5000
 
 
+def test_an_unknown_method_is_named_with_those_that_are_known() -> None:
+    """Its package may not be installed here; what is known here is listed."""
+    with pytest.raises(
+        ConfigError, match=r"^job\.toml: method: 'name' is 'nowton', not known here; known are .*'probe'"
+    ):
+        parse_job(JOB.format(method="", cohort="").replace("newton", "nowton"), "job.toml")
+
+
 def test_text_that_is_no_toml_names_file_and_place() -> None:
     """A syntax error gives file, line and column."""
     with pytest.raises(ConfigError, match=r"job.toml: not valid TOML: .*line 1"):

@@ -242,7 +242,7 @@ def test_the_end_of_the_job_is_told_first() -> None:
     assert "Not arrived: far." in page
     assert "better at 1, level at 1, worse at 1: &lt;b&gt; (0.5 against 0.25)" in page
     assert '<td class="word">0.4 against 0.3</td>' in page  # a short cell is not broken in the middle of a word
-    assert "global against the client&#39;s model alone, mean squared error, over all test rows" in page
+    assert "global against the client&#39;s model alone, mean squared error, over all measured rows" in page
     ended = page[page.index("How the job ended") : page.index("Head on frozen features")]
     assert "<thead>" not in ended  # its columns have no names
 

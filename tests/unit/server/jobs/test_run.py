@@ -121,6 +121,7 @@ def test_a_quorum_may_be_in_rows(tmp_path: Path) -> None:
         make_job("online", frequencies=None, cohort="min_rows_fraction = 0.4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "newton", "reweight"])
 def test_a_cap_of_one_changes_nothing(tmp_path: Path, method: str) -> None:
     """The bits of a job without the key, and a cap that nobody reaches gives them as well."""

@@ -34,6 +34,7 @@ def of(value: float) -> Tamper:
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(next(iter(rule.values()))))
 @pytest.mark.parametrize(("method", "step", "settings"), METHODS, ids=[m[1] for m in METHODS])
 def test_one_client_does_not_move_the_model_far(

@@ -92,6 +92,13 @@ def test_a_client_keeps_a_mean_of_both_models(tmp_path: Path) -> None:
         note.startswith(f"shares of the distilled model in what is kept and measured as personal: {told[:12]}")
         for note in notes
     )
+    gains = {c["client"]: (c["gain"], c["gain_error"]) for c in finding["clients"]}
+    assert all((gain > 0.0) is (error > 0.0) is (shares[c] > 0.0) for c, (gain, error) in gains.items())
+    told = ", ".join(f"{c} ({g:.0%} ± {e:.0%})" for c, (g, e) in sorted(gains.items()) if e > 0.0)
+    note = next(n for n in notes if n.startswith("on rows kept apart, what is kept has less squared error than own"))
+    assert told[:12] in note
+    doubtful = [c for c, (g, e) in sorted(gains.items()) if 0.0 < g <= e]
+    assert ("may be chance" in note) is bool(doubtful)
     for name, r in rows.items():
         frame = pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"])
         found = load_kept_model(tmp_path / "s" / name / "model").predict_scores(frame)[:, 0]

@@ -27,8 +27,8 @@ from kernfed.methods.online.messages import (
     OpenStreamRequest,
     StreamMetrics,
     StreamMetricsRequest,
-    StreamTold,
 )
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.steps.registry import STEPS

@@ -8,7 +8,7 @@ import torch
 
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.folds import units
-from kernfed.methods.distill.blend import SPREAD, distilled_share
+from kernfed.methods.distill.blend import SPREAD, distilled_share, gain
 from kernfed.methods.distill.consensus import mean_predictions
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, held_out_errors, kernel_ridge
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
@@ -54,6 +54,23 @@ def test_copies_of_rows_say_nothing_more() -> None:
     again = distilled_share(np.tile(alone, (4, 1)), np.tile(distilled, (4, 1)), np.tile(np.arange(9), 4))
     assert again == pytest.approx(once, rel=1e-12)
     assert 0.0 < once < 1.0
+
+
+def test_the_gain_has_the_scatter_of_fresh_draws() -> None:
+    """Its standard error is that of the gain over many draws; copies of rows add nothing; nothing taken is no gain."""
+    random = np.random.default_rng(5)
+    found = []
+    for _ in range(400):
+        alone = random.normal(size=(50, 1))
+        distilled = 0.5 * alone + 0.5 * random.normal(size=(50, 1))
+        found.append(gain(alone, distilled, 0.5, np.arange(50)))
+    less, error = np.array(found).T
+    assert less.mean() == pytest.approx(1 - (0.75**2 + 0.25**2), abs=0.02)
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(less.std(), rel=0.25)
+    again = gain(np.tile(alone, (4, 1)), np.tile(distilled, (4, 1)), 0.5, np.tile(np.arange(50), 4))
+    assert again == pytest.approx(found[-1], rel=1e-9)
+    assert gain(alone, np.full_like(alone, np.nan), 0.0, np.arange(50)) == (0.0, 0.0)
+    assert gain(np.zeros((5, 1)), np.ones((5, 1)), 1.0, np.arange(5)) == (0.0, 0.0)
 
 
 def _draw(seed: int, num_points: int) -> tuple[float, float, float]:

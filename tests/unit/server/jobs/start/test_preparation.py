@@ -179,12 +179,21 @@ def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
     }
     notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
     assert [note for note in notes if "policy.sparse_columns" in note] == [
-        "fewer rows than policy.min_rows differ from the others in some columns of ant (x0), bee (x1, y); they are "
-        "taken as the others; leave such columns out, or an administrator can allow them with policy.sparse_columns",
+        "fewer rows than policy.min_rows, or very few test rows, differ from the others in some columns of ant (x0), "
+        "bee (x1, y); they are taken as the others; leave such columns out, or an administrator can allow them with "
+        "policy.sparse_columns",
         "cat: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are taken as 0, "
         "unless policy.sparse_columns allows them",
     ]
     assert "rows dropped for missing values, as data.missing says: ant 11, bee 12" in notes  # one line for all
+
+
+def test_rows_that_are_held_out_anew_are_told(tmp_path: Path) -> None:
+    """An operator who compares two jobs reads that their metrics are of other rows."""
+    tamper: dict[tuple[str, str], Any] = {("bee", "data.describe"): lambda d: replace(d, dealt_anew=True)}
+    notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
+    [note] = [note for note in notes if "held out" in note]
+    assert note.startswith("bee: other rows are held out than in an earlier job on these columns, though most rows")
 
 
 def test_batches_that_are_larger_than_asked_for_are_told(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import parse_job
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
-from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
+from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember
 from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
@@ -53,13 +53,13 @@ def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options
         n: DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, alpha)
         for n, r in rows.items()
     }
-    deregularise = Deregulariser(gram(SPEC, points), RIDGE)
+    deregularise = Deregulariser(gram(SPEC, points), options.get("undone", RIDGE))
     v: np.ndarray | None = None
     w: np.ndarray | None = None
     last: dict[str, np.ndarray | None] = dict.fromkeys(names)
     for t in range(1, rounds + 1):
         fraction = options.get("fraction", 1.0)
-        drawn = names if fraction == 1.0 else sample_clients(names, fraction, 3, t)
+        drawn = names if fraction == 1.0 else sample_clients(names, fraction, 3, t, options.get("participation", {}))
         uploads = []
         for n in drawn:
             targets = last[n] if options.get("stale") else w
@@ -86,8 +86,13 @@ def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options
             {"fraction": 0.5, "exponent": 1.0, "stale": True},
         ),
         ({"deregularise": "paper", "memory_exponent": 0.7}, {"exponent": 0.7}),
+        ({"deregularise": "paper", "undone_ridge": 1e-3}, {"undone": 1e-3}),
+        (
+            {"deregularise": "paper", "client_fraction": 0.5, "participation": {"site-1": 0.2}},
+            {"fraction": 0.5, "exponent": 0.501, "participation": {"site-1": 0.2}},
+        ),
     ],
-    ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory"],
+    ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory", "undone", "unequal"],
 )
 def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, Any], options: dict[str, Any]) -> None:
     """Algorithms 1 to 3, in each form, give the consensus that the library gives by hand."""
@@ -352,3 +357,35 @@ def test_settings_at_their_ends_are_refused_with_reasons(line: str, words: str) 
         parse_job(text.replace(line, "") + "[features]\nnum_frequencies = 5\n")
     with pytest.raises(ConfigError, match="no other key names"):
         parse_job(text.replace(line, "") + f'[files]\n"q.csv" = "{"0" * 64}"\n')
+
+
+def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> None:
+    """The consensus tends to the fixed point of the mean in which each client counts as often as it is drawn."""
+    rows = made_rows(2)
+    weights = {"site-1": 1 / 19}
+    job, _, files = made_job(
+        tmp_path,
+        deregularise=False,
+        rounds=300,
+        alpha=0.5,
+        client_fraction=0.5,
+        participation=weights,
+        memory_exponent=0.6,
+    )
+    found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
+    assert isinstance(found.left, PublicConsensus)
+    public = tensor(found.left.points)
+    maps = [
+        DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
+        for r in rows.values()
+    ]
+    pairs = [(a.numpy(), b.numpy()) for a, b in maps]
+    limit, alike = fixed_point([pairs[0]] * 19 + [pairs[1]]), fixed_point(pairs)
+    assert np.abs(found.values - limit).max() < 0.5 * np.abs(alike - limit).max()
+
+
+def test_a_client_of_no_such_name_is_told(tmp_path: Path) -> None:
+    """Before anything is asked."""
+    job, _, files = made_job(tmp_path, client_fraction=0.5, participation={"gnu": 2.0})
+    with pytest.raises(ConfigError, match=r"participation names gnu, and the clients of this job are site-0"):
+        run(job, files, Bench(from_rows(made_rows(), (), tmp_path)))

@@ -58,6 +58,7 @@ def test_local_rounds_come_first_and_end_when_they_gain_little(tmp_path: Path) -
         assert np.array_equal(rest.weights, whole.weights)
 
 
+@pytest.mark.slow
 def test_rows_kept_apart_call_for_the_ridge(tmp_path: Path) -> None:
     """Few rows in many columns without a ridge: the job raises it, says so, and predicts better than without."""
     rows = noisy_rows()
@@ -83,6 +84,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
         clients(tmp_path).run(head_job("newton", rounds=4), resumed=replace(cut.journal.last, state=state))
 
 
+@pytest.mark.slow
 def test_a_job_that_began_with_a_penalised_bias_goes_on_with_it(tmp_path: Path) -> None:
     """Its checkpoint says nothing of the bias: the model is, to the bit, the one of `penalise_bias = true`."""
     former, now = (head_job("newton", rounds=5, penalise_bias=b, ridge=0.1) for b in (True, False))
@@ -141,6 +143,7 @@ def test_newton_steps_leave_rows_apart_while_weights_under_fit(tmp_path: Path) -
     assert pooled["global"]["log_loss"] < pooled["central"]["log_loss"] + 0.05
 
 
+@pytest.mark.slow
 def test_a_ridge_that_is_too_strong_is_lowered(tmp_path: Path) -> None:
     """By tens while rows kept apart gain, from 50; the former rule keeps it; a cut on the way changes no bit."""
     job = head_job("newton", rounds=30, ridge=50.0)
@@ -158,6 +161,7 @@ def test_a_ridge_that_is_too_strong_is_lowered(tmp_path: Path) -> None:
         assert np.array_equal(rest.weights, done.weights)
 
 
+@pytest.mark.slow
 def test_the_best_ridge_is_found_from_both_sides(tmp_path: Path) -> None:
     """From a millionth, 10 and 10⁵, jobs on few noisy rows end within a tenth of each other's log-loss."""
     worth = []
@@ -169,6 +173,7 @@ def test_the_best_ridge_is_found_from_both_sides(tmp_path: Path) -> None:
     assert max(worth) < 1.1 * min(worth)
 
 
+@pytest.mark.slow
 def test_baselines_choose_their_ridge_as_the_job_does(tmp_path: Path) -> None:
     """Under a ridge that is a million times too strong, own and pooled heads are as good as from a right one."""
     worth = {}
@@ -194,6 +199,7 @@ def test_a_head_alone_knows_nothing_of_the_others(tmp_path: Path) -> None:
     assert found[0]["global"] != found[1]["global"]
 
 
+@pytest.mark.slow
 def test_few_rows_keep_more_of_them_apart(tmp_path: Path) -> None:
     """A fifth of few, a twentieth of many, as the job says where it does, and none without local training."""
     opened: list[HeadOpened] = []

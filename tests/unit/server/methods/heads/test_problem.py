@@ -22,6 +22,7 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "step", "change"),
     [

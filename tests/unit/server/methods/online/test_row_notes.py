@@ -10,8 +10,8 @@ import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.messages import StreamTold
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
+from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_server.jobs.run import Run

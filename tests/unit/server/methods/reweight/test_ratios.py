@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError, DataError, JobError
-from kernfed.jobs.client_file import BackboneSection
+from kernfed.jobs.client_models import BackboneSection
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.reweight.label_shift import label_ratios, priors
 from kernfed.methods.reweight.messages import ShareSampleRequest

@@ -149,6 +149,22 @@ def test_fedavg_descends_and_fedprox_beats_the_start(tmp_path: Path) -> None:
         assert errors[-1] < errors[0]
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
+def test_rounds_may_begin_at_the_one_shot_average(tmp_path: Path, method: str) -> None:
+    """Where a step hardly moves, one round from the dkrr average is that average, and one from 0 is 0."""
+    federation = bench(regression_rows(FOUR), tmp_path)
+    still: dict[str, Any] = {"learning_rate": 1e-9} if method == "fedavg" else {"proximal": 1e6}
+    found = {}
+    for begin in ("zero", "dkrr"):
+        model = federation.run(make_job(method, rounds=1, begin=begin, ridge=1e-3, **still)).model
+        assert model is not None
+        found[begin] = model.weights
+    one_shot = federation.run(make_job("dkrr", ridge=1e-3)).model
+    assert one_shot is not None
+    np.testing.assert_allclose(found["dkrr"], one_shot.weights, rtol=1e-3)
+    assert np.abs(found["zero"]).max() < 1e-3 * np.abs(found["dkrr"]).max()
+
+
 def test_models_are_measured_every_few_rounds_and_after_the_last(tmp_path: Path) -> None:
     """`evaluate_every` thins out metrics of the global model; the last round always has them."""
     job = make_job("fedavg", rounds=5, top="evaluate_every = 2")

@@ -214,6 +214,7 @@ def of_network(train: Tensor, test: Tensor, *, temper: bool, seed: int) -> Fitte
     return match(train, test, equal(len(test)), replace(spec, temper=temper))
 
 
+@pytest.mark.slow
 def test_two_samples_of_one_law_keep_their_rows() -> None:
     """Networks with few rows: weights are drawn towards equal ones as rows held out prefer, and it is said."""
     worth, far, notes = {False: 0.0, True: 0.0}, {False: 0.0, True: 0.0}, []

@@ -1,0 +1,93 @@
+"""Every table and figure of the papers, one after the other, each compared with its record.
+
+`make experiment NAME=all ARGS=--quick` takes about half an hour on two cores. Without `--quick` each script has its own
+default sizes; its `--help` tells those of the paper. Scripts that were finished before an interruption are not run
+again: what they wrote lies in the folder `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from records import RECORDS, differences
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = sorted(
+    p.stem
+    for p in HERE.glob("*_*.py")
+    if not p.stem.startswith("all_") and not p.stem.endswith(("_common", "_data", "_files", "_backbone"))
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few draws of small problems")
+    parser.add_argument("--out", type=Path, default=HERE / "out", help="folder for JSON and plots")
+    parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, metavar="NAME", help=", ".join(SCRIPTS))
+    parser.add_argument("--limit-s", type=float, default=6 * 3600.0, help="seconds after which a script is ended")
+    options = parser.parse_args(arguments)
+    out = options.out / ("all-quick" if options.quick else "all")
+    out.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for i, name in enumerate(options.only, 1):
+        done = out / f"{name}.done"
+        place = f"[{i}/{len(options.only)}] {name}"
+        if done.exists():
+            print(f"{place}: was finished before", flush=True)
+            continue
+        print(f"{place} …", flush=True)
+        began = time.monotonic()
+        ended, why = _run(name, options.quick, out, options.limit_s)
+        seconds = time.monotonic() - began
+        if why:
+            failed.append(name)
+            print(f"{place}: {why} after {seconds:.0f} s; see {ended}", flush=True)
+        else:
+            done.write_text(f"{seconds:.1f}\n")
+            print(f"{place}: {seconds:.0f} s", flush=True)
+    apart = compare(out, quick=options.quick)
+    print("\n".join(apart) if apart else "all numbers that have a record are within its errors")
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _run(name: str, quick: bool, out: Path, limit_s: float) -> tuple[Path, str]:
+    """Run a script; its output's file, and what went wrong."""
+    log = out / f"{name}.log"
+    command = [sys.executable, str(HERE / f"{name}.py"), *(["--quick"] if quick else []), "--out", str(out)]
+    with log.open("w") as written:
+        try:
+            ended = subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            return log, "took too long and was ended"
+    return log, "" if ended.returncode == 0 else f"ended with {ended.returncode}"
+
+
+def compare(out: Path, *, quick: bool) -> list[str]:
+    """What differs from the records, for people."""
+    told = []
+    for path in sorted(out.glob("*.json")):
+        record = RECORDS / (f"quick-{path.name}" if quick else path.name)
+        if not record.exists():
+            told.append(f"{path.stem}: nothing is recorded of this size")
+            continue
+        told += [
+            f"{path.stem}: {apart}"
+            for apart in differences(json.loads(path.read_text()), json.loads(record.read_text()))
+        ]
+    return told
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here")
+        sys.exit(130)

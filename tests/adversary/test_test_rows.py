@@ -1,0 +1,50 @@
+"""Errors of several models over the same test rows, from which sums over the columns of these rows follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed_testing.adversary import ON, Target, moment_job, rows
+from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
+
+NUM_TESTS = 20
+
+
+def moments_of_test_rows(target: Target, columns: Sequence[str]) -> tuple[Floats, Floats]:
+    """Σ x x' and Σ x y over the test rows, by the errors of nine models whose weights the operator gets.
+
+    Σ (y - w'x)² is linear in what is not known: Σ y², Σ x y and Σ x x'.
+    """
+    equations, errors = [], []
+    upper = np.triu_indices(len(columns))
+    twice = np.where(upper[0] == upper[1], 1.0, 2.0)
+    for steps in (1, 2, 4):
+        for rate in (0.3, 0.8, 1.3):
+            job = moment_job(data={"features": list(columns)}, local_steps=steps, learning_rate=rate)
+            told = target.ask(job)
+            w = told.weights.ravel()
+            equations.append([1.0, *(-2 * w), *(np.outer(w, w)[upper] * twice)])
+            errors.append(told.done.final.pooled["global"]["mse"] * NUM_TESTS)
+    found = np.linalg.lstsq(np.array(equations), np.array(errors), rcond=None)[0]
+    second = np.zeros((len(columns), len(columns)))
+    second[upper] = second.T[upper] = found[1 + len(columns) :]
+    return second, found[1 : 1 + len(columns)]
+
+
+@sparse_guards
+def test_a_test_row_that_has_a_mark(tmp_path: Path, policy: str) -> None:
+    """Of twenty test rows one has a mark: sums over it are this row's number and target."""
+    table = rows(mark=[float(i % 2) for i in range(60)])
+    tests = rows(NUM_TESTS, seed=9, mark=[0.0] * 7 + [1.0] + [0.0] * 12)
+    lines = [",".join(tests), *(",".join(map(str, row)) for row in zip(*tests.values(), strict=True))]
+    target = Target(tmp_path, table, policy, test="\n".join(lines) + "\n")
+    second, with_target = moments_of_test_rows(target, ["mark", "x0"])
+    own = [float(str(tests[name][7])) for name in ("x0", "y")]
+    found = [second[0, 1], with_target[0]]
+    assert (np.abs(np.subtract(found, own)).max() < 1e-6) == (policy == SPARSE_OFF)
+    if policy == ON:
+        np.testing.assert_allclose(found, 0, atol=1e-6)
