@@ -20,6 +20,8 @@ FIRST = {METHODS[variant]["name"]: variant for variant in reversed(METHODS) if M
 WORST = {
     "dkrr": ["ridge.local_solve.weights all -1", "data.describe.mean x -1", "data.describe.deviation all 1e308"],
     "personalise newton": ["personalise.hessian_products.products all -1"],
+    "online": ["online.ranges.target_low x -1", "online.metrics.sums.squared_error x 1000"],
+    "reweight fedavg": ["reweight.local_update.networks all -1"],
     "newton": ["newton.gradient.gradient x -1", "evaluation.evaluate.sums.squared_error x 1000"],
 }
 """Lies that did harm, and nobody was told, before there was a rule for them."""

@@ -9,9 +9,10 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.features.kernels import Kernel
-from kernfed.federation.messages.data import DataDescription, FeaturesMapped
+from kernfed.federation.messages.data import DataDescription, FeaturesMapped, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.job_sections import FeaturesSection
+from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
 from kernfed_testing.adversary import (
     COLUMNS,
     ON,
@@ -128,3 +129,33 @@ def test_a_column_in_which_some_test_rows_differ(tmp_path: Path, policy: str) ->
     data = local.load("default", data_schema(moment_job(data={"features": ["mark"]})))
     assert data.test.x.any() == (policy == SPARSE_OFF)
     assert data.train.x.any()
+
+
+@sparse_guards
+def test_a_product_of_an_embedding_that_one_row_has(tmp_path: Path, policy: str) -> None:
+    """Means of products, by which clients are compared, give that of two columns in the one row that has both."""
+    a, b = [1.0] * 20 + [0.0] * 40, [0.0] * 19 + [1.0] * 20 + [0.0] * 21
+    a[19], b[19] = 3.5, 2.0
+    targets = [Target(tmp_path / str(k), rows(seed=k, a=a, b=b), policy) for k in range(3)]
+    method = {"name": "personalise", "view": "x", "embedding_kernel": "polynomial2", "weights": "exact"}
+    job = JobFile.model_validate(
+        {
+            "name": "e",
+            "method": {**method, "c_q": 1.0, "c_p": 1.0},
+            "data": {"task": "regression", "target": "y", "features": ["a", "b"], "test_fraction": 0.0},
+            "features": {"kernel": "linear"},
+        }
+    )
+    told = targets[0].ask(job, None, targets[1:])
+    [reply] = told.of(ClientEmbedding)
+    [request] = [q for q, _ in told.replies if isinstance(q, EmbedRequest)]
+    mean = np.asarray(reply.mean) / np.array([1, *[np.sqrt(2)] * 2, 1, np.sqrt(2), 1])  # 1, a, b, aa, ab, bb
+    scale = np.asarray(request.deviation) * np.array(request.features.lengthscales)
+    first = mean[1:3] * scale + request.mean
+    product = mean[4] * scale.prod() + first @ np.asarray(request.mean)[::-1] - np.prod(request.mean)
+    agreed = next(q for q, _ in told.replies if isinstance(q, StandardiseRequest))
+    m, d = np.asarray(agreed.mean), np.asarray(agreed.deviation)
+    of_data = product * d.prod() + m[0] * first[1] * d[1] + m[1] * first[0] * d[0] + m.prod()
+    assert (abs(60 * of_data - 7.0) < 1e-9) == (policy == SPARSE_OFF)
+    if policy == ON:
+        assert abs(60 * of_data) < 1e-9

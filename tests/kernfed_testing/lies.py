@@ -16,11 +16,12 @@ import numpy as np
 
 from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.messages.base import Reply, fields_of, validate
+from kernfed.federation.messages.base import Kind, Reply, fields_of, validate
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Run
-from kernfed_simulation.federation import Rows, from_rows
+from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import Bench, RecordingJournal, Tamper
+from kernfed_testing.personalise import clients
 from kernfed_testing.variants import METHODS, job_of
 
 CLIENTS = ("ant", "bee", "cat", "dog")
@@ -233,7 +234,9 @@ class Liars:
         job, files = job_of(_short(METHODS[self.variant]), folder)
         rows = {name: rows for name, rows in _rows().items() if name in names}
         journal = RecordingJournal()
-        cohort = Bench(from_rows(rows, (), folder / "clients"), tamper=tamper).cohort(job, journal.event)
+        policies: dict[str, Any] = {name: {"allow": list(Kind)} for name in rows}
+        jobs = clients(rows, folder / "clients", **policies)
+        cohort = Bench(jobs, tamper=tamper).cohort(job, journal.event)
         run = Run(cohort, journal, None, job.evaluate_every)
         error: Exception | None = None
         try:

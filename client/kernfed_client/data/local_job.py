@@ -19,6 +19,7 @@ from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, job_folder
+from kernfed.maths.few_rows import FewProducts
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
 from kernfed.memory import require_bytes
@@ -32,6 +33,7 @@ from kernfed_client.data.partitions import LocalData
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
 
+Device = torch.device | str
 T = TypeVar("T")
 M = TypeVar("M")
 
@@ -283,15 +285,15 @@ class LocalJob:
             advice = "lower the numbers of features in the job, raise max_memory_bytes of the client file, or use a "
             require_bytes(8 * num_numbers, what, f"{advice}machine with more memory", self.usable_bytes())
 
-    def feature_map(self, spec: FeatureSpec, device: torch.device | str = "cpu") -> FeatureMap:
-        """Draw a map beside that of the job's rows.
+    def feature_map(self, spec: FeatureSpec, device: Device = "cpu", few: FewProducts | None = None) -> FeatureMap:
+        """Draw a map beside that of the job's rows; arguments as of `FeatureMap`.
 
         Raises:
             ConfigError: The specification contradicts itself.
             DataError: Its frequencies do not fit into memory.
         """
         self.require(num_drawn(spec), "the feature map")
-        return FeatureMap(spec, device=device)
+        return FeatureMap(spec, device=device, few=few)
 
     def load(self, dataset: str, schema: DataSchema) -> LocalData:
         """Read the data set, in place of what was read before.

@@ -90,7 +90,7 @@ def map_rows(
         ConfigError: The specification contradicts itself.
     """
     frequencies = draw_frequencies(spec)
-    few = [_few_products(x, spec, num) for x, num in zip((scaled.x_train, scaled.x_test), least, strict=True)]
+    few = [few_products_of(x, spec, num) for x, num in zip((scaled.x_train, scaled.x_test), least, strict=True)]
     train, test = (FeatureMap(spec, device=device, frequencies=frequencies, few=found) for found in few)
     targets = TASKS[scaled.task].encode(scaled.targets_train, scaled.classes)
     return Mapped(
@@ -105,7 +105,8 @@ def map_rows(
     )
 
 
-def _few_products(x: Floats, spec: FeatureSpec, least: int) -> FewProducts | None:
+def few_products_of(x: Floats, spec: FeatureSpec, least: int) -> FewProducts | None:
+    """Products of two columns of x, (n, P), that tell of fewer rows than `least`; None: there are none in this map."""
     if spec.kernel is not Kernel.POLYNOMIAL2 or not 1 < least <= len(x):
         return None
     found = few_products(x / np.array(spec.lengthscales), least)

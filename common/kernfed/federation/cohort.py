@@ -326,9 +326,12 @@ class Cohort(Weighing):
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
             outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0, rows=RowsNeeded()))
             for client in clients:
-                fault = setup.fault(client, outcomes.get(client))
+                outcome = outcomes.get(client)
+                fault = setup.fault(client, outcome)
                 if fault is not None:
                     faults[client] = fault
+                    if isinstance(outcome, Reply):  # other faults were told as they arrived
+                        self._tell_failed(call, client, fault)
             clients = [c for c in clients if c not in faults]
             if not clients:
                 break

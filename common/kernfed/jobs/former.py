@@ -101,11 +101,15 @@ class Former:
             raise DataError(f"start_from: not what a job left ({type(err).__name__}); {_REMEDY}") from err
         if not known:
             raise DataError(f"start_from: made by a release of kernfed that this one does not know; {_REMEDY}")
-        if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays.values()):
+        floats = {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+        if not all(np.isfinite(array).all() for array in floats.values()):
             raise DataError(f"start_from: {former.origin} left numbers that are not finite; begin anew")
-        weights = arrays.get(WEIGHTS)
-        if weights is not None and (weights.dtype.kind != "f" or (np.abs(weights.astype(float)) > GREATEST).any()):
-            raise DataError(f"start_from: {former.origin} left weights beyond {GREATEST:g}; begin anew")
+        for name, array in sorted(floats.items()):
+            # What the clients agreed on has rules of its own.
+            if not name.startswith(AGREEMENT) and (np.abs(array) > GREATEST).any():
+                raise DataError(f"start_from: {former.origin} left {name} beyond {GREATEST:g}; begin anew")
+        if WEIGHTS in arrays and WEIGHTS not in floats:
+            raise DataError(f"start_from: {former.origin} left weights that are no floats; begin anew")
         return former
 
     def refuse_other(self, job: JobFile) -> None:

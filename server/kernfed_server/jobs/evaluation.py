@@ -117,9 +117,14 @@ async def measured(
     for client, problem in implausible(sums).items():
         run.note_once(f"the metrics of {client} are left out: {problem}")
         del sums[client]
+    tell_far_errors(sums, run)
+    return collect(sums, task)
+
+
+def tell_far_errors(sums: Mapping[str, tuple[MetricSums, ...]], run: Run) -> None:
+    """Note, of each client once, that its errors are far beyond those of all others."""
     for client, words in far_errors(sums).items():
         run.note_first(f"far errors {client}", words)
-    return collect(sums, task)
 
 
 def far_errors(sums: Mapping[str, tuple[MetricSums, ...]]) -> dict[str, str]:

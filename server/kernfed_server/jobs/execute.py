@@ -27,7 +27,7 @@ from kernfed_server.jobs.start.agreement import Earlier
 from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
-from kernfed_server.jobs.verdict import end_of
+from kernfed_server.jobs.verdict import end_of, far_off
 from kernfed_server.methods.base import Workflow, spread_of_models
 from kernfed_server.methods.registry import WORKFLOWS
 
@@ -124,6 +124,8 @@ async def _carry_out(
             err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         if cohort.loudest is None and "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
+        if run.former:
+            err.args = (f"{err}. {_began(run)}",)
         if isinstance(err, DivergedRunError):
             await _measure_what_is_left(err, run)
             run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
@@ -131,9 +133,18 @@ async def _carry_out(
         raise
     run.tell_odd()
     _tell_end(run, setup, workflow)
+    if run.former and far_off(run.measured):
+        run.note(f"the model is far off. {_began(run)}")
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+def _began(run: Run) -> str:
+    return (
+        f"The job began with what job {run.former} left, which may be damaged: fetch its artifacts again with `kernfed "
+        "job fetch`, or begin anew"
+    )
 
 
 async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, cohort: Cohort, run: Run) -> Setup:

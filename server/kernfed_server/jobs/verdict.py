@@ -14,6 +14,8 @@ from kernfed_server.jobs.arrival import Arrival
 
 LEVEL = 0.01
 """Models whose metrics differ by less than this part are level: test rows are too few to tell more."""
+FAR_OFF = 100.0
+"""Errors beyond so many times those of the targets' mean come from damaged numbers rather than from learning."""
 _METRICS = {
     LearningTask.REGRESSION: ("mse",),
     LearningTask.BINARY: ("log_loss", "mse"),
@@ -80,6 +82,15 @@ def comparison(metrics: RoundMetrics, task: LearningTask, pair: Against) -> Comp
     better = sum(ours < own - LEVEL * abs(own) for ours, own in both.values())
     pooled = _of(metrics.pooled.get(pair.model, {}), metric), _of(metrics.pooled.get(pair.against, {}), metric)
     return Comparison(pair.model, pair.against, pair.called, metric, len(both), better, worse, *pooled)
+
+
+def far_off(metrics: RoundMetrics) -> bool:
+    """Whether errors of the job's own model over all test rows are `FAR_OFF` times what the mean of targets has."""
+    for model in ("global", "personal"):
+        scores = metrics.pooled.get(model, {})
+        if scores.get("r2", 0.0) < -FAR_OFF or ("accuracy" in scores and scores.get("mse", 0.0) > FAR_OFF):
+            return True
+    return False
 
 
 def comparison_words(found: Comparison) -> str:

@@ -24,10 +24,15 @@ from kernfed import files
 from kernfed.arrays import GREATEST, Array, Floats
 from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
+from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
+from kernfed.federation.ledger import MODEL_SPREAD
 from kernfed.jobs.plans import parts_of
+from kernfed.maths.aggregate import norm
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
+from kernfed.methods.personalise.messages import ClientEmbedding, Statistics
+from kernfed.methods.personalise.plausible import Kernels, impossible_parts
 from kernfed.pki.names import check_name
 
 FORMAT: Final = "kernfed.shared/1"
@@ -245,8 +250,6 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
             return f"{name} has shape {arrays[name].shape}, which does not fit the other parts"
     if arrays["bounds"].shape not in ((0,), (sizes["P"],)):
         return f"bounds has shape {arrays['bounds'].shape}, which does not fit the other parts"
-    if absurd := _absurd(facts, arrays):
-        return absurd
     if list(facts.clients) != sorted(set(facts.clients)) or not facts.clients:
         return "its clients are not in order, or there are none"
     columns = facts.plan.get("data", {}).get("features")
@@ -259,7 +262,7 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
         return "num_rows holds something else than counts of rows"
     if (facts.grid is None) != (not facts.decisions):
         return "it has candidates without a decision, or the reverse"
-    return ""
+    return _absurd(facts, arrays)
 
 
 def _absurd(facts: Facts, arrays: Mapping[str, Array]) -> str:
@@ -277,10 +280,55 @@ def _absurd(facts: Facts, arrays: Mapping[str, Array]) -> str:
         if far.any():
             place = int(np.argmax(far))
             return f"target_mean is {targets[place]:g}, where the targets' mean is {centre[place]:g}"
+    if own := _far_scales(arrays) or _far_model(facts, arrays) or _of_no_rows(facts, arrays):
+        return own
     if (own := _fingerprint(facts.features)) != facts.fingerprint:
         named = f"its features have the fingerprint {facts.fingerprint[:12]!r}"
         return f"{named}, and this release of kernfed draws {own[:12]!r} from what it says of them"
     return ""
+
+
+def _far_scales(arrays: Mapping[str, Array]) -> str:
+    """Which scales do not fit the moments of all clients' columns."""
+    columns = len(arrays["mean"])
+    centre, spread = arrays["column_mean"][:columns], arrays["column_deviation"][:columns]
+    deviation = arrays["deviation"]
+    scaled = arrays["mean"].any() or (deviation != 1.0).any()
+    if scaled and (np.abs(arrays["mean"] - centre) > _FAR * np.maximum(spread, deviation)).any():
+        return f"mean lies more than {_FAR:g} deviations away from that of all columns"
+    if scaled and (deviation > _FAR * np.maximum(spread, 1.0)).any():
+        return f"deviation is more than {_FAR:g} times that of all columns"
+    return ""
+
+
+def _far_model(facts: Facts, arrays: Mapping[str, Array]) -> str:
+    """Whether features' means, or the model of all rows, are larger than any of these rows give."""
+    size = norm(arrays["feature_mean"])
+    if facts.features.kernel in RANDOM_KERNELS and size**2 > MOST_SQUARE * (1.0 + _ROUNDING):
+        return f"feature_mean has norm {size:.3g}, larger than any row's features are"
+    if facts.ridge:  # ridge |W|² is at most the objective at W = 0, which is the mean square of the targets
+        most = MODEL_SPREAD * float(np.sqrt(arrays["squares"].max() / facts.ridge))
+        if norm(arrays["federated"]) > most:
+            return f"federated has norm {norm(arrays['federated']):.3g}, and its ridge allows {most:.3g}"
+    return ""
+
+
+def _of_no_rows(facts: Facts, arrays: Mapping[str, Array]) -> str:
+    """Which client's parts a coordinator would refuse as replies."""
+    statistics, embeddings = {}, {}
+    for k, client in enumerate(facts.clients):
+        rows = int(arrays["num_rows"][k])
+        moment, square = arrays["moments"][k], float(arrays["squares"][k])
+        statistics[client] = Statistics(num_rows=rows, gram=arrays["grams"][k], moment=moment, square=square)
+        trace = float(arrays["traces"][k])
+        embeddings[client] = ClientEmbedding(num_rows=rows, mean=arrays["means"][k], trace=trace)
+    kernels = Kernels(
+        features=None if arrays["basis"].shape[1] else facts.features.kernel,
+        embedding=facts.embedding.kernel,
+        constant=bool(facts.plan.get("features", {}).get("intercept")),
+        noisy=bool(facts.plan.get("method", {}).get("noise")),
+    )
+    return impossible_parts(statistics, embeddings, kernels)
 
 
 _fingerprint = functools.lru_cache(4)(fingerprint)

@@ -352,7 +352,8 @@ class CollaborationWeights(Reply):
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
         del stated
-        if (self.weights < -1e-9).any() or abs(float(self.weights.sum()) - 1.0) > 1e-5:
+        outside = (self.weights < -1e-9).any() or (self.weights > 1.0 + 1e-5).any()
+        if outside or abs(float(self.weights.sum()) - 1.0) > 1e-5:
             yield "weights that are not on the simplex"
 
 

@@ -307,6 +307,7 @@ class WeightedNetworks(Reply):
     """Networks after local steps."""
 
     models = ("networks",)
+    directions = ("networks",)
 
     num_rows: Rows
     networks: Networks

@@ -21,6 +21,9 @@ from kernfed_server.jobs.start.scales import check_moments, moments_of
 class LaterDescription:
     """Checks the description of a client's data that is asked for when others have passed: it joins, or lost its state.
 
+    One that lost its state is refused with other data than before, as one that kept it refuses the job's steps itself;
+    but for jobs on streams, whose files beside the stream give ranges alone.
+
     Attributes:
         schema: Of the job.
         cohort: Is told of its rows.
@@ -39,11 +42,17 @@ class LaterDescription:
         """See `kernfed.federation.cohort.Check`."""
         check_description(self.schema, description)
         agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
+        other = client in self.before and self.before[client] != digest(description)
+        if other and not self.schema.on_stream:
+            raise DataError(
+                f"{client} lost what was prepared there for this job, and its data are others than before round 1, so "
+                "the job cannot go on with them: put the former files back, or cancel the job and submit it anew"
+            )
         self.cohort.register_rows({client: description.num_rows}, {client: description.num_test_rows})
-        if client in self.before and self.before[client] != digest(description):
+        if other:
             self.run.note_once(
-                f"{client} was prepared again, and its data are others than before round 1, though as many rows. The "
-                "job goes on with them, and what all clients agreed on stays as it is; submit it again to agree anew"
+                f"{client} was prepared again, and the files beside its stream are others than before round 1. The job "
+                "goes on; ranges, scales and all else that the clients agreed on stay as they are"
             )
 
 

@@ -15,7 +15,7 @@ from kernfed_server.jobs.run import Run
 MOST_APART = 100.0
 """A client's range that ends so many spans of the other clients' beyond theirs does not count."""
 
-MOST_TOLD = 3.0
+MOST_TOLD = 1.5
 """A client whose range alone makes that of all so many times as wide is named."""
 
 

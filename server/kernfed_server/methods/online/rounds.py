@@ -27,6 +27,7 @@ from kernfed.methods.shared_settings import AveragedSettings
 from kernfed.methods.shares import ALIKE
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.evaluation import tell_far_errors
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array
@@ -174,6 +175,7 @@ class StreamLoop:
         return self._ended.issuperset(self._cohort.clients)
 
     def _metrics(self, found: Mapping[str, StreamMetrics]) -> RoundMetrics:
+        tell_far_errors({client: (m.sums, *m.alone) for client, m in found.items()}, self._run)
         return self._measurements.metrics(found, self._training())
 
     async def _ask(self, method: Method, round_num: int) -> dict[str, Any] | None:

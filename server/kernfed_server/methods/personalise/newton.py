@@ -22,6 +22,7 @@ from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request
 from kernfed.maths.newton import BlockConjugateGradients, not_of_its_start
+from kernfed.methods.personalise.plausible import impossible_start
 from kernfed.methods.personalise.training_messages import (
     KeepModelRequest,
     PersonalProductsRequest,
@@ -33,7 +34,6 @@ from kernfed.methods.ridge.messages import NewtonStart, NewtonStartRequest
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.state import State
-from kernfed_server.methods.personalise.checks import impossible_start
 from kernfed_server.methods.personalise.choosing import find_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation

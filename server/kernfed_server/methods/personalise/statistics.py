@@ -12,9 +12,9 @@ from kernfed.errors import QuorumNotMetError
 from kernfed.federation.messages.base import Request
 from kernfed.maths.triangles import packed_size, unpack
 from kernfed.methods.personalise.messages import FactorRequest, ProjectRequest, Statistics, StatisticsRequest
+from kernfed.methods.personalise.plausible import impossible_statistics
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.kept_replies import replies_array, replies_of
-from kernfed_server.methods.personalise.checks import impossible_statistics
 from kernfed_server.methods.personalise.directions import FEATURES_KEPT, leading_directions, pool_factors
 from kernfed_server.methods.personalise.weights import Personalisation
 

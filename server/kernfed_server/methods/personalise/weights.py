@@ -35,6 +35,7 @@ from kernfed.methods.personalise.messages import (
     Statistics,
     TellWeightsRequest,
 )
+from kernfed.methods.personalise.plausible import check_embedding
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
@@ -42,7 +43,6 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.start.scales import check_moments, moments_of
-from kernfed_server.methods.personalise.checks import check_embedding
 from kernfed_server.methods.personalise.directions import (
     Pooled,
     cluster_once,
@@ -187,7 +187,12 @@ class Personalisation:
         """Collect the embeddings that a request asks for."""
         gate = Gate(self.cohort, self.run, strict=self.setup.strict)
         self.embedded_by = request
-        self.embeddings = await gate.once("embeddings", request, check=lambda _, reply: check_embedding(reply, request))
+        noisy = request.noise_factor > 0
+
+        def check(_client: str, reply: ClientEmbedding) -> None:
+            check_embedding(reply, request.features.kernel, noisy=noisy)
+
+        self.embeddings = await gate.once("embeddings", request, check=check)
 
     @property
     def _withheld(self) -> tuple[str, ...]:

@@ -105,6 +105,25 @@ def notes(done: Simulated) -> str:
     return "\n".join(e.event.message for e in done.events if e.event.kind is EventKind.NOTE)
 
 
+@pytest.mark.parametrize(
+    ("factor", "why"),
+    [
+        (1e4, "the model is far off. The job began with what job"),
+        (1e20, "which may be damaged"),
+        (1e150, "weights beyond 1e+100; begin anew"),
+    ],
+)
+def test_absurd_weights_of_the_former_job_are_told_of(tmp_path: Path, factor: float, why: str) -> None:
+    """Finite all the same: in a note where rounds bring them back, else in the error, each with what to do."""
+    run(tmp_path, "five", job_text("fedavg", rounds=2))
+    arrays = load_file(tmp_path / "five" / CHECKPOINT)
+    save_file(arrays | {"weights": arrays["weights"] * factor}, tmp_path / "five" / CHECKPOINT)
+    if factor < 1e8:
+        assert why in notes(run(tmp_path, "more", job_text("fedavg", "five", rounds=2)))
+        return
+    assert why in error(tmp_path, job_text("fedavg", "five", rounds=2))
+
+
 def test_federated_averaging_goes_on_from_its_own_model(tmp_path: Path) -> None:
     """Five rounds and five more are ten: weights, scales and features are those of the first job."""
     ten = run(tmp_path, "ten", job_text("fedavg", rounds=10))

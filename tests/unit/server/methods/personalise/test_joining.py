@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError, DataError, JobError, KernfedError
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.personalise.kept import ARTIFACT, from_bytes, pack_folder
+from kernfed.methods.personalise.kept import ARTIFACT, Facts, KeptShared, from_bytes, pack_folder
 from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
@@ -186,6 +188,21 @@ def join_binary(tmp_path: Path, classes: tuple[str, ...], settings: dict[str, An
     return done
 
 
+def _drawn(facts: Facts) -> Facts:
+    """With features of random frequencies."""
+    size = facts.features.num_columns
+    drawn = replace(facts.features, kernel=Kernel.GAUSSIAN, form=FeatureForm.COSINE, num_frequencies=size)
+    return replace(facts, features=replace(drawn, lengthscales=(1.0,) * size))
+
+
+def _of_first(kept: KeptShared, factor: float) -> KeptShared:
+    """The first client's targets so many times as large."""
+    moments, squares = kept.moments.copy(), kept.squares.copy()
+    moments[0] *= factor
+    squares[0] *= factor**2
+    return replace(kept, moments=moments, squares=squares)
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     """Cut short, with numbers that do not fit, or with something else in it: a sentence, never a crash."""
     rows = opposite_rows()
@@ -220,6 +237,15 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         (replace(kept, target_mean=kept.target_mean + 1e9), "target_mean is 1e.09, where the targets' mean is"),
         (replace(kept, deviation=kept.deviation * 1e300), "deviation holds numbers beyond"),
         (replace(kept, federated=kept.federated - 1e150), "federated holds numbers beyond"),
+        (replace(kept, federated=kept.federated * 1e50), "federated has norm .*, and its ridge allows"),
+        (replace(kept, mean=kept.mean + 1e20), "mean lies more than 30 deviations away"),
+        (replace(kept, deviation=kept.deviation * 1e20), "deviation is more than 30 times"),
+        (replace(kept, facts=_drawn(kept.facts), feature_mean=kept.feature_mean + 1e9), "feature_mean has norm"),
+        (replace(kept, means=kept.means * 1e30), ": a mean embedding of norm"),
+        (replace(kept, traces=kept.traces * 1e30), ": an embedding of rows that vary by"),
+        (replace(kept, moments=kept.moments * 1e30), ": products of inputs and targets are larger"),
+        (replace(kept, grams=-kept.grams), ": a mean square of an input is negative"),
+        (_of_first(kept, 1e30), ".*more than 1e.06 times that of any other client"),
         (
             replace(kept, facts=replace(kept.facts, fingerprint="0" * 64)),
             "fingerprint '000000000000', and this release",
