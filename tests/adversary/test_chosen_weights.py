@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from kernfed.arrays import Floats
 from kernfed.artifact_names import CHECKPOINT, JOB_JSON
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
@@ -42,13 +44,13 @@ kernel = "linear"
 """
 
 
-def labelled(seed: int) -> dict[str, object]:
+def labelled(seed: int) -> dict[str, Sequence[object]]:
     table = dict(rows(seed=seed))
     y = np.array(table.pop("y"), dtype=float)
     return {**table, "label": ["a" if value > 0 else "b" for value in y]}
 
 
-def step_from(target: Target, folder: Path, weights: np.ndarray, name: str) -> Told:
+def step_from(target: Target, folder: Path, weights: Floats, name: str) -> Told:
     """A job that begins at weights, on columns as they are; `folder` has a job of the operator's own."""
     arrays = load_file(folder / "own" / CHECKPOINT)
     as_is = {"mean": np.zeros(3), "deviation": np.ones(3), "feature_mean": np.zeros(3)}

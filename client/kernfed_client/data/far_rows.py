@@ -64,4 +64,4 @@ def without_few_far(
     x = np.where(few, moved, rows.x)
     end = ". They are fewer than policy.min_rows, so all jobs take them at the farthest of the others"
     notes = far_notes(rows.x, x, features, rows.row_numbers, end)
-    return replace(rows, x=x), tuple(features[j] for j in np.flatnonzero(few)), notes
+    return replace(rows, x=x), tuple(features[int(j)] for j in np.flatnonzero(few)), notes
