@@ -135,8 +135,7 @@ class _Distillation:
     async def prepare(self) -> None:
         """Give every client the public set, prepare its model, and measure what it has without the others."""
         settings, setup = self.settings, self.setup
-        strange = sorted(set(settings.participation) - set(self.cohort.clients))
-        if strange:
+        if strange := self.cohort.strangers(settings.participation):
             raise ConfigError(
                 f"method.participation names {', '.join(strange)}, and the clients of this job are "
                 f"{', '.join(self.cohort.clients)}; name those"

@@ -10,7 +10,7 @@ import pytest
 from kernfed.arrays import Floats
 from kernfed.maths.two_sample import two_sample
 from kernfed.methods.personalise.embeddings import embed, squared_distances
-from kernfed.methods.personalise.gains import gain_of, probabilities_alike, spread_of, theorem_constant
+from kernfed.methods.personalise.gains import Spread, gain_of, probabilities_alike, spread_of, theorem_constant
 
 
 def cosines(rows: Floats, seed: int = 0, many: int = 300) -> Floats:
@@ -45,6 +45,12 @@ def test_few_rows_tell_no_square() -> None:
     phi = np.random.default_rng(6).normal(size=(3, 4))
     assert spread_of(phi).square == 0 < spread_of(phi).largest
     assert (spread_of(phi[:1]).largest, spread_of(phi[:1]).square) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (320, 310)])
+def test_rows_that_are_all_the_same_do_not_vary(shape: tuple[int, int]) -> None:
+    """Also where the largest eigenvalue would be found by iteration."""
+    assert spread_of(np.full(shape, 0.25)) == Spread(0.0, 0.0)
 
 
 def test_alone_promises_the_error_of_its_own_rows() -> None:
