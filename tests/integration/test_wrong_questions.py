@@ -79,12 +79,12 @@ REFUSED = (
 
 
 async def test_questions_in_no_order(tmp_path: Path) -> None:
-    """Sixty of three jobs, with noise between them, are answered or refused, each by a reason; the client is there."""
+    """Forty of three jobs, with noise between them, are answered or refused, each by a reason; the client is there."""
     draw = random.Random(20261129)
     async with victim(tmp_path) as (coordinator, client):
         line = await coordinator.line()
         reasons = []
-        for number in range(60):
+        for number in range(40):
             await line.send(draw.choice(NOISE))
             job_id = draw.choice(("j", "j", "j", "k", ""))
             await line.ask(job_id, f"{job_id}/{number}", draw.choice(QUESTIONS), draw.choice(METHODS))

@@ -28,7 +28,7 @@ class Promises:
     gains: tuple[Gain | None, ...]
     """Of each client; None of one that has not told its weights."""
     alike: Floats
-    """p-values of the hypotheses that two clients have one law, (B, B); NaN: not known."""
+    """p-values of the hypotheses that two clients have one law, (B, B); NaN: not known; (0, 0) of many clients."""
 
 
 def promises(parts: Sequence[ClientEmbedding], weights: Floats, distances: Floats) -> Promises:
@@ -45,7 +45,8 @@ def promises(parts: Sequence[ClientEmbedding], weights: Floats, distances: Float
         gain_of(t, row, means, traces, num_rows, parts[t].largest, distances) if row.any() else None
         for t, row in enumerate(weights)
     ]
-    return Promises(tuple(gains), probabilities_alike(means, traces, squares, num_rows))
+    few = len(parts) <= MAX_MATRIX
+    return Promises(tuple(gains), probabilities_alike(means, traces, squares, num_rows) if few else np.zeros((0, 0)))
 
 
 def finding_of(

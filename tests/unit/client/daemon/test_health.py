@@ -60,6 +60,17 @@ async def test_a_stream_that_waits_for_disk_is_not_well(tmp_path: Path) -> None:
     assert health.check_health(tmp_path) == "connected; rows left out"
 
 
+async def test_a_client_that_does_not_know_who_was_revoked_says_so(tmp_path: Path) -> None:
+    """It is well, for its policy lets it work on."""
+    made = health.keep_health_written(tmp_path, lambda: True, revocations=lambda: "no list of revoked operators")
+    task = asyncio.ensure_future(made)
+    async with asyncio.timeout(LIMIT_S):
+        while not (tmp_path / health.HEALTH_FILE).exists():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert health.check_health(tmp_path) == "connected; no list of revoked operators"
+
+
 async def test_a_full_disk_does_not_hide_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no new file can be made the one that is there is written over."""
     await written(tmp_path, connected=True)

@@ -123,7 +123,7 @@ async def test_unknown_clients_are_refused_at_once(tmp_path: Path) -> None:
 async def test_a_wrong_file_is_refused_with_its_key(tmp_path: Path) -> None:
     """Nothing is stored of it."""
     async with world(tmp_path, "a") as w:
-        with pytest.raises(ConfigError, match=r"method\.probe\.round: unknown key; did you mean 'rounds'"):
+        with pytest.raises(ConfigError, match=r"method\.round: unknown key; did you mean 'rounds'"):
             await w.runs.submit('name = "x"\n[method]\nname = "probe"\nround = 1\n', "", "ann")
         with pytest.raises(ConfigError, match="1048576 bytes"):
             await w.runs.submit("#" * (1 << 20) + "x", "", "ann")
