@@ -56,7 +56,8 @@ def test_a_target_that_is_no_client_is_named(tmp_path: Path) -> None:
 
 def test_a_target_that_is_left_out_stops_nobody_else(tmp_path: Path) -> None:
     """With preflight "quorum" the other learns; where none is left, the job says so."""
-    few, cohort = {"bee": {"min_rows": 50}}, 'preflight = "quorum"'
+    few: dict[str, Any] = {"bee": {"min_rows": 50}}
+    cohort = 'preflight = "quorum"'
     done = run(personal_job(targets=["bee", "dog"], cohort=cohort), clients(concept_rows(), tmp_path / "a", **few))
     assert [c["client"] for c in finding(done)["clients"] if c["told"]] == ["dog"]
     with pytest.raises(QuorumNotMetError, match=r"none of the clients that method.targets names takes part"):
