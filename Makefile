@@ -41,7 +41,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
-	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit $(ARGS)
+	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit \
+	  --ignore tests/unit/server/methods --ignore tests/unit/simulation $(ARGS)
 
 test-unit: setup ## tests without sockets, e.g. make test-unit ARGS="--hypothesis-profile thorough"
 	$(PYTEST) tests/unit tests/adversary $(ARGS)

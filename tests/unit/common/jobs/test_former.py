@@ -149,6 +149,7 @@ def test_what_was_agreed_on_is_taken_over(tmp_path: Path) -> None:
     assert taken.spec == first.spec != alone.spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "loss"),
     [
@@ -262,6 +263,7 @@ def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:
         run(tmp_path, "next", job_text("newton", "first"))
 
 
+@pytest.mark.slow
 @pytest.mark.redteam
 @pytest.mark.parametrize(
     ("method", "array", "damage"),
