@@ -188,12 +188,13 @@ class Federation:
             while not good(self.sessions.present()):
                 await self.sessions.wait_change(nodes.LIMIT_S)
 
-    def job(self, method: str, clients: Iterable[str] = (), **settings: Any) -> str:
+    def job(self, method: str, clients: Iterable[str] = (), *, features: bool = True, **settings: Any) -> str:
         """Text of a job file on the harness's data.
 
         Args:
             method: `method.name`.
             clients: The cohort; all clients where empty.
+            features: Whether the job has a feature map.
             settings: Of the method; those named `cohort_*` and `data_*` go to these sections.
         """
 
@@ -209,7 +210,8 @@ class Federation:
             text += ["[data]", *lines("data_")]
             if "data_target" not in settings:
                 text += ['task = "regression"', 'target = "y"']
-            text += [f"features = {json.dumps(COLUMNS)}", "[features]", "num_frequencies = 20"]
+            text += [f"features = {json.dumps(COLUMNS)}"]
+            text += ["[features]", "num_frequencies = 20"] if features else []
         return "\n".join(text) + "\n"
 
     async def submit(self, job_toml: str) -> JobInfo:
