@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+FEATURE_BOUND = math.sqrt(2.0)
+"""Bound M of |φ(z)| for cosine features."""
+
 PAPER_STEPS = 1000
 """Steps T of Algorithm 3."""
 
