@@ -188,15 +188,16 @@ class Federation:
             while not good(self.sessions.present()):
                 await self.sessions.wait_change(nodes.LIMIT_S)
 
-    def job(self, method: str, clients: Iterable[str] = (), *, features: bool = True, **settings: Any) -> str:
+    def job(self, method: str, clients: Iterable[str] = (), **settings: Any) -> str:
         """Text of a job file on the harness's data.
 
         Args:
             method: `method.name`.
             clients: The cohort; all clients where empty.
-            features: Whether the job has a feature map.
-            settings: Of the method; those named `cohort_*` and `data_*` go to these sections.
+            settings: Of the method; those named `cohort_*` and `data_*` go to these sections. `features = False`: the
+                job has no feature map.
         """
+        mapped = settings.pop("features", True)
 
         def lines(prefix: str) -> list[str]:
             return [f"{k.removeprefix(prefix)} = {json.dumps(v)}" for k, v in settings.items() if k.startswith(prefix)]
@@ -211,7 +212,7 @@ class Federation:
             if "data_target" not in settings:
                 text += ['task = "regression"', 'target = "y"']
             text += [f"features = {json.dumps(COLUMNS)}"]
-            text += ["[features]", "num_frequencies = 20"] if features else []
+            text += ["[features]", "num_frequencies = 20"] if mapped else []
         return "\n".join(text) + "\n"
 
     async def submit(self, job_toml: str) -> JobInfo:
