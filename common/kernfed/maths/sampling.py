@@ -33,7 +33,7 @@ def sample_clients(
         Names, sorted: as many in every round.
     """
     names = sorted(clients)
-    count = min(len(names), max(1, math.ceil(fraction * len(names) - 1e-9)))
+    count = num_drawn(len(names), fraction)
     draw = stream(seed, "sample", str(round_num))
     order = draw.permutation(len(names))
     if not weights:
@@ -43,6 +43,11 @@ def sample_clients(
     passed = np.floor(ends + draw.uniform())
     chosen = order[np.diff(passed, prepend=0.0) > 0]
     return tuple(sorted(names[int(i)] for i in chosen))
+
+
+def num_drawn(num_clients: int, fraction: float) -> int:
+    """How many clients of so many a draw of a share of them has, at least 1."""
+    return min(num_clients, max(1, math.ceil(fraction * num_clients - 1e-9)))
 
 
 def inclusion_probabilities(weights: Sequence[float], count: int) -> Floats:

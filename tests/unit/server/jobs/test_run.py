@@ -10,6 +10,7 @@ import pytest
 
 from kernfed.errors import ConfigError, QuorumNotMetError, UnavailableError
 from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.data import DataDescription
 from kernfed.methods.shares import SharesFinding
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.in_process import Outcome, Tamper, bench, make_job, regression_rows, stating
@@ -23,6 +24,8 @@ def boasting(num_rows: int, value: float | None = None) -> dict[tuple[str, str],
 
     def change(reply: Reply) -> Reply:
         if hasattr(reply, "num_rows"):
+            if isinstance(reply, DataDescription):  # its sums of squares have to fit its rows
+                reply = stating(sum_squares=reply.sum_squares * (num_rows / reply.num_rows))(reply)
             reply = stating(num_rows=num_rows)(reply)
         if value is not None and hasattr(reply, "weights"):
             reply = stating(weights=np.full_like(reply.weights, value))(reply)

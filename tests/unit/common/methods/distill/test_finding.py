@@ -16,7 +16,18 @@ def test_it_is_written_and_read_back() -> None:
             "num_points": 30,
             "words": "arrived",
             "movements": [0.5],
-            "clients": [{"client": "a", "first": 0.4, "last": 0.1, "far_rows": 0.0, "alone": False, "share": 1.0}],
+            "clients": [
+                {
+                    "client": "a",
+                    "first": 0.4,
+                    "last": 0.1,
+                    "far_rows": 0.0,
+                    "alone": False,
+                    "share": 1.0,
+                    "gain": 0.0,
+                    "gain_error": 0.0,
+                }
+            ],
             "arrived": None,
             "distance": None,
             "ridge": None,

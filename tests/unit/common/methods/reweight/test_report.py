@@ -55,7 +55,7 @@ def test_the_section_shows_weights_and_who_gains() -> None:
         "Effective sample size, of the training rows",
     ]
     assert "<site-1>" not in "".join(chart.svg for chart in section.charts)
-    assert "a client refuses." in section.text
+    assert "A client refuses." in section.text
     assert "gain" not in section.text, "the job's end says it, by one rule for all methods"
     assert "Worst served is <site-2>: accuracy 0.6." in section.text
     assert section.table is not None
