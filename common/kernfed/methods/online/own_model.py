@@ -193,7 +193,7 @@ class OwnModel:
     @property
     def gated(self) -> bool:
         """Whether it follows the former rule, under which all three experts are mixed."""
-        return self.top.members.losses.shape[1] == 3
+        return len(self.top.members.losses[0]) == 3
 
     @property
     def share(self) -> float:
