@@ -52,16 +52,18 @@ def left(tmp_path: Path) -> Path:
     return folder
 
 
-def submit(folder: Path, start_from: str) -> None:
+def submit(folder: Path, start_from: str) -> JobFile:
+    """The job, where it may begin."""
     text = job_text(start_from)
     job, _, files = attach_files(parse_job(text), text, folder)
     refuse_made_up(job, files.__getitem__, folder / "jobs")
+    return job
 
 
 def test_what_a_job_left_here(tmp_path: Path, left: Path) -> None:
     """It is taken, also from a copy that was fetched."""
     shutil.copytree(left, tmp_path / "fetched")
-    submit(tmp_path, "fetched")
+    assert submit(tmp_path, "fetched").start_from == "fetched"
 
 
 @pytest.mark.parametrize("array", ["weights", "run.agreement.mean"])
