@@ -16,7 +16,7 @@ from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.maths.kernels import gram
-from kernfed.maths.sampling import sample_clients
+from kernfed.maths.sampling import chances, sample_clients
 from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
@@ -36,6 +36,7 @@ from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed.methods.finding import BegunFinding
+from kernfed.methods.shares import DRAWN
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.run import Run
@@ -383,4 +384,11 @@ class _Distillation:
         )
 
 
-WORKFLOWS = {"distill": Workflow(run, weights=alike)}
+def _weights(setup: Setup, settings: DistillSettings) -> tuple[Mapping[str, float], str]:
+    """The consensus counts each client as often as it is drawn (Theorem C.16)."""
+    if not settings.participation:
+        return alike(setup, settings)
+    return chances(setup.agreed.num_rows, settings.client_fraction, settings.participation), DRAWN
+
+
+WORKFLOWS = {"distill": Workflow(run, weights=_weights)}

@@ -25,6 +25,7 @@ from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_p
 from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed.methods.distill.settings import DistillSettings
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
+from kernfed.methods.shares import SharesFinding
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
 from kernfed_client.models.kept_models import load_kept_model
@@ -374,6 +375,8 @@ def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> No
     )
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
+    (shares,) = (SharesFinding.from_json(e.finding) for e in found.journal.events if e.message == SharesFinding.name)
+    assert [c.share for c in shares.clients] == pytest.approx([0.95, 0.05])
     public = tensor(found.left.points)
     maps = [
         DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
