@@ -33,6 +33,8 @@ from kernfed_server.config import CoordinatorFile
 
 DOCS = Path(__file__).resolve().parent
 RECORDS = DOCS.parent / "experiments" / "records"
+MOST_ROWS = 40
+"""Of a record, in a page."""
 TABLE = re.compile(
     r"(?P<begin><!-- (?P<kind>table|steps|methods|records)(?:: (?P<of>[\w ]+))? -->\n)"
     r"(?P<body>.*?)(?P<end><!-- end -->)",
@@ -171,15 +173,18 @@ def _records(prefix: str) -> str:
     parts = []
     for path in sorted(RECORDS.glob(f"*{prefix}*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        size = "reduced (`--quick`)" if record["reduced"] else "at the script's own size"
         given = ", ".join(f"{key} {value}" for key, value in record["arguments"].items())
+        size = "reduced (`--quick`)" if record["reduced"] else f"at the script's own size; {given}"
         versions = ", ".join(f"{package} {release}" for package, release in record["versions"].items())
         lines = ["| setting | method | published | measured | ± | draws |", "| --- | --- | ---: | ---: | ---: | ---: |"]
-        for line in record["rows"]:
+        shown = record["rows"][:MOST_ROWS]
+        for line in shown:
             numbers = (line["published"], line["measured"], line["standard_error"])
             told = " | ".join("" if number is None else f"{number:g}" for number in numbers)
             lines.append(f"| {line['setting']} | {line['method']} | {told} | {line['draws']} |".replace("|  |", "| |"))
-        about = f"{size}; {given}; {record['seconds']:.0f} s; {versions}; {record['platform']}"
+        if more := len(record["rows"]) - len(shown):
+            lines.append(f"| and {more} more rows in `experiments/records/{path.name}` | | | | | |")
+        about = f"{size}; {record['seconds']:.0f} s; {versions}; {record['platform']}"
         parts.append(f"### {record['name']}\n\n" + "\n".join(lines) + f"\n\n{about}.\n")
     return "\n" + "\n".join(parts) + "\n" if parts else ""
 

@@ -1,6 +1,6 @@
 """Records of experiments: one JSON a table, with what was measured beside what was published, and on what it ran.
 
-Those in `experiments/records/` are in the repository; `make docs` writes their tables into `docs/results/papers.md`.
+Those in `experiments/records/` are in the repository; `make docs` writes their tables into `docs/results/records.md`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Coordinator:
                 file.data,
                 execute=execute,
                 known_clients=lambda: enrolled_clients(self._pki.registry.certificates()),
-                limits=RunLimits(jobs_per_client=file.jobs_per_client),
+                limits=RunLimits(jobs_per_client=file.jobs_per_client, foreign_states=file.foreign_states),
             )
             background = [
                 asyncio.ensure_future(c)

@@ -34,6 +34,11 @@ class CoordinatorFile(Section):
         5000.0, ge=10, le=1e6, description="Frames of a client read per second, without pieces of bodies; others wait."
     )
     jobs_per_client: int = Field(1, ge=1, le=1000, description="Jobs that a client works for at a time.")
+    foreign_states: bool = Field(
+        False,
+        description="Whether jobs may begin from states that no job of this coordinator left: of another one, of a "
+        "simulation, or made up by an operator, who may then choose weights and scales that tell of single rows.",
+    )
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
 

@@ -159,3 +159,22 @@ def test_a_product_of_an_embedding_that_one_row_has(tmp_path: Path, policy: str)
     assert (abs(60 * of_data - 7.0) < 1e-9) == (policy == SPARSE_OFF)
     if policy == ON:
         assert abs(60 * of_data) < 1e-9
+
+
+@sparse_guards
+def test_a_row_that_stands_far_out(tmp_path: Path, policy: str) -> None:
+    """Jobs with scales and without differ in how they take it: two means, and two sums of squares, tell its value."""
+    table = rows()
+    told_of = 321.25
+    far = [*list(table["x0"])[:7], told_of, *list(table["x0"])[8:]]
+    target, means, squares = Target(tmp_path, {**table, "x0": far}, policy), [], []
+    for standardise in (False, True):
+        [about] = target.ask(moment_job(data={"standardise": standardise})).of(DataDescription)
+        means.append(60 * about.mean[0])
+        squares.append(about.sum_squares[0] + 60 * about.mean[0] ** 2)
+    apart = means[0] - means[1]  # v - c, where the row is taken at c in one of the jobs
+    found = apart and (apart + (squares[0] - squares[1]) / apart) / 2
+    assert (abs(found - told_of) < 1e-6) == (policy == SPARSE_OFF)
+    if policy == ON:
+        assert apart == 0
+        assert about.sparse_columns == ("x0",)

@@ -194,8 +194,10 @@ class Federation:
         Args:
             method: `method.name`.
             clients: The cohort; all clients where empty.
-            settings: Of the method; those named `cohort_*` and `data_*` go to these sections.
+            settings: Of the method; those named `cohort_*` and `data_*` go to these sections. `features = False`: the
+                job has no feature map.
         """
+        mapped = settings.pop("features", True)
 
         def lines(prefix: str) -> list[str]:
             return [f"{k.removeprefix(prefix)} = {json.dumps(v)}" for k, v in settings.items() if k.startswith(prefix)]
@@ -209,7 +211,8 @@ class Federation:
             text += ["[data]", *lines("data_")]
             if "data_target" not in settings:
                 text += ['task = "regression"', 'target = "y"']
-            text += [f"features = {json.dumps(COLUMNS)}", "[features]", "num_frequencies = 20"]
+            text += [f"features = {json.dumps(COLUMNS)}"]
+            text += ["[features]", "num_frequencies = 20"] if mapped else []
         return "\n".join(text) + "\n"
 
     async def submit(self, job_toml: str) -> JobInfo:

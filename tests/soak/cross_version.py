@@ -50,8 +50,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "personalise-newton": ("personalise", {"trainer": "newton"}),
     "personalise-network": ("personalise", {"trainer": "fedavg", "rounds": 4}),
     "reweight-pooled": ("reweight", {"rounds": 4}),
-    "reweight-adam": ("reweight", {"trainer": "adam", "rounds": 4}),
-    "reweight-fedavg": ("reweight", {"trainer": "fedavg", "rounds": 4}),
+    "reweight-adam": ("reweight", {"rounds": 4, "trainer": "adam", "features": False}),
+    "reweight-fedavg": ("reweight", {"rounds": 4, "trainer": "fedavg", "features": False}),
 }
 """Jobs beside one of each method, for the variants that have messages of their own: name to method and settings."""
 

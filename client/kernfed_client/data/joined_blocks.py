@@ -46,10 +46,9 @@ class FewStandOut:
     def __init__(self, rows: PartitionData, policy: PolicySection) -> None:
         """Take n rows of P columns."""
         self._least = policy.min_rows
-        columns: list[Array] = []
+        self._columns: list[Array] = []
         if policy.sparse_columns != "allow":
-            columns = [rows.x, *([] if rows.y is None else [rows.y[:, None]])]
-        self._columns = np.column_stack(columns) if columns else None
+            self._columns = [rows.x, *([] if rows.y is None else [rows.y[:, None]])]
         self._codes: Array | None = None
         if rows.labels is not None and policy.rare_classes != "allow":
             self._codes = np.unique(rows.labels, return_inverse=True)[1]
@@ -59,8 +58,8 @@ class FewStandOut:
     def allows(self, rows: Integers) -> bool:
         """Whether some rows, by their places, may be a block."""
         few = np.zeros_like(self.blamed)
-        if self._columns is not None:
-            found = columns_of_few(self._columns[rows], self._least)
+        if self._columns:
+            found = np.concatenate([columns_of_few(columns[rows], self._least) for columns in self._columns])
             few[: len(found)] = found
         if self._codes is not None:
             counts = np.bincount(self._codes[rows])

@@ -43,6 +43,7 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
 
     Returns:
         Whether other rows are held out than in the last job on the same columns, though most of its rows are the same.
+        Only of a split that the file decides: a draw by another seed holds out others.
 
     Raises:
         PolicyError: Names the remedies.
@@ -58,9 +59,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
         **_set("test", data.test, schema, section.test or section.train),
     }
     before: dict[str, list[Array]] = {}
-    dealt_anew = False
+    dealt_anew, by_file = False, schema.by_record and section.test is None
     for earlier in _earlier(folder):
-        dealt_anew = _dealt_anew(found, earlier, dealt_anew)
+        dealt_anew = by_file and _dealt_anew(found, earlier, dealt_anew)
         for key in sorted(found.keys() & earlier.keys(), key=lambda key: (key.split("-")[1] not in ways, key)):
             if key.split("-")[1] in ways:
                 before.setdefault(key, []).append(earlier[key])

@@ -11,7 +11,7 @@ import numpy as np
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.clipping import clip_rows
 from kernfed.wording import listed
-from kernfed_client.data.partition_data import in_file
+from kernfed_client.data.far_rows import far_notes
 from kernfed_client.data.partitions import LocalData
 
 _DEALT_ANEW = (
@@ -57,14 +57,4 @@ def _far_notes(data: LocalData, schema: DataSchema) -> list[str]:
     train = data.train
     names = [*schema.features, schema.target][: train.x.shape[1] + (train.y is not None)]
     columns = train.x if train.y is None else np.column_stack([train.x, train.y])
-    moved, counts = clip_rows(columns)
-    notes = []
-    for j in np.flatnonzero(counts)[:_MAX_COLUMNS]:
-        rows = moved[:, j] != columns[:, j]
-        values = listed(sorted({f"{value:.6g}" for value in columns[rows, j]}), 5, more=", ...")
-        what = "a training row stands" if counts[j] == 1 else f"{counts[j]} training rows stand"
-        where = in_file(train.row_numbers[rows])
-        notes.append(
-            f"column {names[j]!r}: {what} far out ({values}; {where}); correct the value, or mark it as missing"
-        )
-    return notes
+    return list(far_notes(columns, clip_rows(columns)[0], names, train.row_numbers))

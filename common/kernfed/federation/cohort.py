@@ -61,6 +61,10 @@ class Cohort(Weighing):
         """Names of the clients that take part, sorted."""
         return tuple(c for c in self._clients if c not in self._excluded)
 
+    def strangers(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of some names that no client of the job has, not one that was left out either, sorted."""
+        return tuple(sorted(set(names) - set(self._clients)))
+
     @property
     def excluded(self) -> Mapping[str, Fault]:
         """Clients that are out for the rest of the job, and why."""

@@ -84,7 +84,8 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
     problems = err.errors(include_url=False)
     for problem in problems[:MAX_PROBLEMS]:
         loc = [str(part) for part in problem["loc"]]
-        key = ".".join(_path(data, problem["loc"])) or "(file)"
+        table, last = (problem["loc"][:-1], loc[-1:]) if problem["type"] == "missing" else (problem["loc"], [])
+        key = ".".join([*_path(data, table), *last]) or "(file)"
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             text = _unknown_key(model, loc)

@@ -6,7 +6,7 @@ Source of draws of unequal probability: Madow (1949), systematic sampling after 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,26 +33,20 @@ def sample_clients(
         Names, sorted: as many in every round.
     """
     names = sorted(clients)
-    count = _count(len(names), fraction)
+    count = num_drawn(len(names), fraction)
     draw = stream(seed, "sample", str(round_num))
     order = draw.permutation(len(names))
     if not weights:
         return tuple(sorted(names[int(i)] for i in order[:count]))
-    ends = np.cumsum(np.array(list(chances(names, fraction, weights).values()))[order])
+    ends = np.cumsum(inclusion_probabilities([weights.get(name, 1.0) for name in names], count)[order])
     ends[-1] = count  # rounding must not lose a client
     passed = np.floor(ends + draw.uniform())
     chosen = order[np.diff(passed, prepend=0.0) > 0]
     return tuple(sorted(names[int(i)] for i in chosen))
 
 
-def chances(clients: Iterable[str], fraction: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """Probability with which each client is in a draw of `sample_clients`, by name in its order."""
-    names = sorted(clients)
-    of_each = inclusion_probabilities([weights.get(name, 1.0) for name in names], _count(len(names), fraction))
-    return dict(zip(names, of_each.tolist(), strict=True))
-
-
-def _count(num_clients: int, fraction: float) -> int:
+def num_drawn(num_clients: int, fraction: float) -> int:
+    """How many clients of so many a draw of a share of them has, at least 1."""
     return min(num_clients, max(1, math.ceil(fraction * num_clients - 1e-9)))
 
 

@@ -78,6 +78,8 @@ class Method(Generic[S]):
     pack: Callable[[Path, tuple[str, ...]], bytes] = _names_no_file
     """(a file that a job names, the job's feature columns) -> the bytes that travel; raises DataError where the file
     does not fit."""
+    kept: str = ""
+    """The artifact of an earlier job that the files named by a job are; empty: they are the operator's own."""
     begins: Begins = Begins.NOTHING
     """What a job takes over from the one that its `start_from` names."""
     progress: tuple[str, ...] = ("rounds",)

@@ -18,7 +18,6 @@ MOST_TIMES = 10.0
 """A share above so many times the median of the others' is noted."""
 ROWS = "training rows"
 ALIKE = "equal parts"
-DRAWN = "how often each is drawn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,13 +72,17 @@ class ClientBook:
         """Refuse a job that names clients which are not enrolled, where those that are can be known here.
 
         Raises:
-            UnknownClientError: It names such clients; says which, and who is enrolled.
+            UnknownClientError: It names such clients; says which, which of them were revoked, and who is enrolled.
         """
         known = await self.enrolled() if named else None
         unknown = sorted(set(named) - known) if known is not None else []
         if unknown:
+            revoked = set(self._sessions.revoked())
+            strange, gone = [c for c in unknown if c not in revoked], [c for c in unknown if c in revoked]
+            told = [f"{', '.join(strange)}, not enrolled in this federation"] if strange else []
+            told += [f"{', '.join(gone)}, revoked; enrol it anew with a token, or leave it out"] if gone else []
             raise UnknownClientError(
-                f"job file: cohort.clients names {', '.join(unknown)}, not enrolled in this federation; enrolled: "
+                f"job file: cohort.clients names {'; and '.join(told)}; enrolled: "
                 f"{', '.join(sorted(known or ())) or 'nobody yet'}"
             )
 

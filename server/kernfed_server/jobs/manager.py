@@ -31,6 +31,7 @@ from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_
 from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.batches import Batch
+from kernfed_server.keeping.former_states import refuse_made_up
 from kernfed_server.keeping.history import KEPT_UPDATES, MAX_SEQUENCE, History
 from kernfed_server.keeping.store import Store, StoredJob
 from kernfed_server.keeping.uploads import Uploads
@@ -60,6 +61,7 @@ class RunLimits:
         report_timeout_s: For writing `report.html`.
         cancel_timeout_s: How long `cancel` waits for a job to end.
         kept_updates: Updates that are kept for the watchers of a job.
+        foreign_states: Whether jobs may begin from what no job of this coordinator left.
     """
 
     jobs_per_client: int = 1
@@ -67,6 +69,7 @@ class RunLimits:
     report_timeout_s: float = 120.0
     cancel_timeout_s: float = 30.0
     kept_updates: int = KEPT_UPDATES
+    foreign_states: bool = False
 
 
 class RunManager:
@@ -181,6 +184,8 @@ class RunManager:
         file = await asyncio.to_thread(parse_job, job_toml)
         await self._book.refuse_strangers(file.cohort.clients or ())
         await asyncio.to_thread(self.uploads.check, file)
+        if not self._limits.foreign_states:
+            await asyncio.to_thread(refuse_made_up, file, self.uploads.read, self._folder / "jobs")
         if self._draining:
             raise UnavailableError("the coordinator is shutting down; submit again when it is back")
         if len(self._active) >= MAX_LIVE_JOBS:

@@ -55,6 +55,7 @@ from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.heads.sure_rows import refuse_sure_rows
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
 
@@ -106,7 +107,7 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
     """F_j, its gradient and mean curvature at W, and what W is worth on validation rows."""
     opened = _opened(job)
     head = _head(opened, request.ridge, leave_out=request.leave_out)
-    w = _tensor(job, request.weights, request.step)
+    w = _weights(job, request.weights, request.step)
     value, slope = head.value_and_gradient(w)
     validation_loss, validation_slope = opened.validation.loss_and_slope(w)
     return HeadGradient(
@@ -121,7 +122,7 @@ def gradient(job: LocalJob, request: HeadGradientRequest) -> HeadGradient:
 
 def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     """(H_j(W) + damping I)⁻¹ G, by the solver asked for."""
-    head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    head, w = _head(_opened(job), request.ridge), _weights(job, request.weights, request.step)
     if request.solver is HeadSolver.LANCZOS:
         job.require(lanczos.basis_size(w.numel(), request.rank) * w.numel(), "the basis of the lanczos solver")
     hessian = head.hessian(w).with_damping(request.damping)
@@ -141,7 +142,10 @@ def losses(job: LocalJob, request: HeadLossesRequest) -> HeadLosses:
     """F_j at several points of a line."""
     head = _head(_opened(job), request.ridge)
     w, d = _tensor(job, request.weights, request.step), _tensor(job, request.direction, request.step)
-    found = [head.value(w - float(size) * d) for size in request.step_sizes]
+    points = [w - float(size) * d for size in request.step_sizes]
+    for point in points:
+        refuse_sure_rows(head, point, job.file.policy.min_rows)
+    found = [head.value(point) for point in points]
     return HeadLosses(num_rows=job.num_rows, losses=np.array(found))
 
 
@@ -149,7 +153,7 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
     """Epochs of gradient descent with momentum from W, held near W where the proximal term says so."""
     trained = training.descend(
         _head(_opened(job), request.ridge),
-        _tensor(job, request.weights, request.step),
+        _weights(job, request.weights, request.step),
         learning_rate=request.learning_rate,
         momentum=request.momentum,
         num_epochs=request.num_epochs,
@@ -158,13 +162,13 @@ def descend(job: LocalJob, request: HeadDescentRequest) -> HeadWeights:
         seed=rng.seed(request.seed, "batches", job.client),
         block=feature_block(job),
     )
-    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(_usable(job, trained)))
 
 
 def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
     """F_j and the loss on validation rows at W, and epochs of gradient descent with momentum from there."""
     opened = _opened(job)
-    head, w = _head(opened, request.ridge, leave_out=True), _tensor(job, request.weights, request.step)
+    head, w = _head(opened, request.ridge, leave_out=True), _weights(job, request.weights, request.step)
     validation_loss, _ = opened.validation.loss_and_slope(w)
     trained = training.descend(
         head,
@@ -177,7 +181,10 @@ def warm_up(job: LocalJob, request: HeadWarmUpRequest) -> HeadWarmUp:
         block=opened.fitting_block,
     )
     return HeadWarmUp(
-        num_rows=job.num_rows, loss=head.value(w), validation_loss=validation_loss, weights=to_array(trained)
+        num_rows=job.num_rows,
+        loss=head.value(w),
+        validation_loss=validation_loss,
+        weights=to_array(_usable(job, trained)),
     )
 
 
@@ -185,7 +192,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
     """Epochs of FedSophia's clipped steps from W."""
     trained = training.sophia(
         _head(_opened(job), request.ridge),
-        _tensor(job, request.weights, request.step),
+        _weights(job, request.weights, request.step),
         learning_rate=request.learning_rate,
         momentum=request.momentum,
         curvature_momentum=request.curvature_momentum,
@@ -196,12 +203,12 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         seed=rng.seed(request.seed, "batches", job.client),
         block=feature_block(job),
     )
-    return HeadWeights(num_rows=job.num_rows, weights=to_array(trained))
+    return HeadWeights(num_rows=job.num_rows, weights=to_array(_usable(job, trained)))
 
 
 def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
     """FedNew's y_j = (H_j(W) + (damping + penalty) I)⁻¹ (∇F_j(W) - dual + penalty · previous)."""
-    head, w = _head(_opened(job), request.ridge), _tensor(job, request.weights, request.step)
+    head, w = _head(_opened(job), request.ridge), _weights(job, request.weights, request.step)
     dual, previous = (_tensor(job, a, request.step) for a in (request.dual, request.previous))
     _, slope = head.value_and_gradient(w)
     rhs = slope - dual + request.penalty * previous
@@ -216,6 +223,7 @@ def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     targets = held_out_targets(job)
     sums = []
     if request.include_global:
+        _weights(job, request.weights, request.step)
         sums.append(measure("global", job.task, predictions(job, request.weights), targets))
     if request.include_local:
         found = job.memo(("own head", request.ridge, request.choose_ridge), lambda: _predictions_alone(job, request))
@@ -309,6 +317,16 @@ def _shape(opened: OpenHead) -> tuple[int, int]:
 
 def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
     return to_tensor(array, _shape(_opened(job)), job.device, step)
+
+
+def _weights(job: LocalJob, array: Array, step: str) -> Tensor:
+    """Weights at which sums over rows are told."""
+    return _usable(job, _tensor(job, array, step))
+
+
+def _usable(job: LocalJob, w: Tensor) -> Tensor:
+    refuse_sure_rows(_opened(job).everything, w, job.file.policy.min_rows)
+    return w
 
 
 STEPS: dict[type[Any], Any] = {

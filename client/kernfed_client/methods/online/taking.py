@@ -18,6 +18,7 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.maths.few_rows import columns_of_few, levelled
+from kernfed.methods.online.stream_step import rows_of_round
 from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.ranges import row_outside
@@ -28,7 +29,8 @@ from kernfed_client.streams.streams import Position, Row, Stream
 
 _POLL_S = 0.02
 _MOST_TIMES = 64
-"""A round in which few rows stand out grows to at most so many times the policy's least number of rows."""
+"""A round in which few rows stand out grows to at most so many times the policy's least number of rows, and to no more
+rows than the training rows that the client stated: the coordinator believes no larger one."""
 _KEPT_KEYS = 10_000
 """Keys of rows that had their target, by which one that comes twice is told."""
 
@@ -105,7 +107,8 @@ def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], 
     joins = job.data.rules >= JOINED_RULES
     apart = fewest_apart(job.file, job.folder / "setup")[0] if joins else 1
     outside = functools.partial(row_outside, job.schema)
-    return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart)
+    most = min(_MOST_TIMES * apart, job.num_rows)
+    return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart, most)
 
 
 class RowTaker:
@@ -119,11 +122,14 @@ class RowTaker:
         limits: Limits,
         outside: Outside = _nowhere,
         fewest_apart: int = 1,
+        most_rows: int = 1,
     ) -> None:
         """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's.
 
-        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target.
+        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target. A round grows to at
+        most `most_rows` for it.
         """
+        self._most_rows = most_rows - most_rows % least_rows
         self._fewest_apart = fewest_apart
         self._outside = outside
         self._stream = stream
@@ -135,14 +141,20 @@ class RowTaker:
     def take(self, state: ClientState, batch_rows: int, wait_s: float, predict: Predict) -> Taken:
         """Read rows until there are enough with targets, or none for `wait_s` seconds.
 
-        Fewer than the policy's least number are left in the stream for a later round. So are rows of which a few stand
-        out, until more of their kind came, or many others: then those few are left out.
+        A round has whole multiples of the policy's least number; what is more is left in the stream for a later round,
+        or left out at its end. Rows of which a few stand out are left in the stream too, until more of their kind came,
+        or many others: then those few are left out.
         """
-        wanted = max(batch_rows, self._least_rows)
+        wanted = rows_of_round(batch_rows, self._least_rows)
+        return self._take(state, wanted, max(wanted, self._most_rows), wait_s, predict)
+
+    def _take(self, state: ClientState, wanted: int, grown: int, wait_s: float, predict: Predict) -> Taken:
+        """Take so many rows, and up to `grown` where few stand out; 0: just so many, which are there."""
+        least, apart = self._least_rows, self._fewest_apart
+        most = grown or wanted
         deadline = time.monotonic() + wait_s
         made = _Round(state, self._limits, self._scaled, predict, self._outside, self._answered)
-        most, apart = max(wanted, _MOST_TIMES * self._fewest_apart), self._fewest_apart
-        while more := made.lacks(wanted, most, apart):
+        while more := made.lacks(wanted, most, apart, least):
             chunk = self._stream.read(made.position, more)
             made.position = chunk.position
             made.faults.update(chunk.faults)
@@ -153,7 +165,7 @@ class RowTaker:
                 if orphan is not None:
                     self._stream.leave_out(orphan, row.where)
             if not chunk.rows and not chunk.faults and not chunk.changes:
-                enough = len(made.y) >= self._least_rows and not made.has_few(apart)
+                enough = len(made.y) >= least and not made.has_few(apart)
                 if enough or self._stream.ended(made.position) or time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_S)
@@ -163,15 +175,20 @@ class RowTaker:
         while len(self._answered) > _KEPT_KEYS:
             del self._answered[next(iter(self._answered))]
         ended = self._stream.ended(made.position)
-        whole = ended or len(made.y) >= most
+        uneven = len(made.y) % least
+        if uneven and ended:
+            made.cut(len(made.y) - uneven)
+        elif uneven and len(made.y) > least and grown:
+            return self._take(state, len(made.y) - uneven, 0, 0.0, predict)
+        whole = ended or 0 < grown <= len(made.y)
         if whole:
             made.leave_few_out(apart)
-        if 0 < len(made.y) < self._least_rows or made.has_few(apart):
+        if 0 < len(made.y) < least or made.has_few(apart):
             if not whole:  # leave them in the stream, so that they are learned with others
                 none = np.empty(0)
                 before = state.position, state.left_out, state.waiting
                 return Taken((), (), none, none, *before, False, made.waits_for_disk)
-            made.x, made.numbers, made.y, made.told = [], [], [], []
+            made.cut(0)
         return made.taken(ended)
 
 
@@ -233,15 +250,21 @@ class _Round:
         self.y.append(row.y)
         self.told.append(math.nan if earlier is None else earlier.told)
 
-    def lacks(self, wanted: int, most: int, fewest_apart: int) -> int:
+    def lacks(self, wanted: int, most: int, fewest_apart: int, least: int) -> int:
         """Rows to read until there are enough; some more where few stand out, up to `most` in all; 0: none."""
         if (num := len(self.y)) < wanted:
             return wanted - num
+        if num % least:
+            return least - num % least
         return min(fewest_apart, most - num) if num < most and self.has_few(fewest_apart) else 0
 
     def has_few(self, fewest: int) -> bool:
         """Whether fewer rows than that stand out in a column, or by their target."""
         return fewest > 1 and len(self.y) > 0 and bool(columns_of_few(self._columns(), fewest).any())
+
+    def cut(self, num: int) -> None:
+        """Keep the first rows alone."""
+        self.x, self.numbers, self.y, self.told = self.x[:num], self.numbers[:num], self.y[:num], self.told[:num]
 
     def leave_few_out(self, fewest: int) -> None:
         """Leave out rows that stand out where fewer than that do, and those that then do."""

@@ -234,6 +234,8 @@ class MeasureDistilledRequest(Request[Evaluation]):
 class OwnModelKept(Reply):
     """The client's model is in its state folder; nothing of it is told but where it comes from."""
 
+    diagnostics = ("own_share", "gain", "gain_error")  # nothing is made of them
+
     num_rows: Rows
     alone: bool = False
     """Whether the client kept the model of its own rows alone, since that predicts rows kept apart better."""

@@ -50,7 +50,7 @@ class StreamSettings(MethodSection):
         1,
         ge=1,
         le=100_000,
-        description="Rows of each client per round; one whose policy.min_rows is larger takes that many.",
+        description="Rows of each client per round; one takes a multiple of its policy.min_rows, at least that many.",
     )
     row_norm: Positive | Literal["auto"] = Field(
         "auto", description="Rows are divided by it; auto: the largest norm of any client's training row."

@@ -11,6 +11,14 @@ from kernfed.federation.messages.base import Dim, MaxLength, Message, R_co, Rang
 Count = Annotated[int, Range(0, 2**53)]
 
 
+def rows_of_round(batch_rows: int, least_rows: int) -> int:
+    """Rows of a client in a round: `batch_rows` rounded down to a multiple of its policy's least number, at least that.
+
+    So the rounds of two jobs on one stream differ by so many rows, or by none.
+    """
+    return max(least_rows, batch_rows - batch_rows % least_rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTold(Message):
     """What a client met in its stream so far, by kind. The first six make up `num_skipped` of a step."""

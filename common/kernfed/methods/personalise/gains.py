@@ -48,6 +48,8 @@ def spread_of(phi: Floats) -> Spread:
     small = centred if phi.shape[1] <= n else centred.T
     products = small.T @ small / (n - 1)
     squares = float(np.square(products).sum())
+    if squares == 0.0:  # all rows are the same
+        return Spread(0.0, 0.0)
     if len(products) <= _DENSE:
         largest = float(np.linalg.eigvalsh(products)[-1])
     else:

@@ -96,6 +96,8 @@ class ColumnMomentsRequest(Request[ColumnMoments]):
 class ClientEmbedding(Reply):
     """A client's mean embedding."""
 
+    diagnostics = ("square",)  # held to the trace, whose square it follows
+
     num_rows: Rows
     mean: Annotated[Array, Shape("M")]
     trace: Annotated[float, Range(0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.federation.messages.base import requests_in
 from kernfed.methods.base import FIXED, Method, table
 from kernfed.methods.personalise import crossfit_messages, messages, training_messages
-from kernfed.methods.personalise.kept import pack_folder
+from kernfed.methods.personalise.kept import ARTIFACT, pack_folder
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.ridge.messages import NewtonStartRequest
 
@@ -25,6 +25,7 @@ METHODS = table(
         rounds=lambda s: 1 if s.trainer == "exact" else s.rounds,
         files=lambda s: (s.from_job,) if s.from_job else (),
         pack=pack_folder,
+        kept=ARTIFACT,
         unscaled=_unscaled,
         steps=(*requests_in(messages, crossfit_messages, training_messages), NewtonStartRequest),
         fixed=FIXED,

@@ -164,8 +164,8 @@ async def prepare(
     if sparse := {client: d.sparse_columns for client, d in described.items() if d.sparse_columns}:
         where = [f"{client} ({listed(names, more=' and {left} more columns')})" for client, names in sparse.items()]
         run.note(
-            f"fewer rows than policy.min_rows, or very few test rows, differ from the others in some columns of "
-            f"{listed(where, more=_MORE)}; they are taken as the others; leave such columns out, or an "
+            f"fewer rows than policy.min_rows, or very few test rows, differ from the others, or stand far out, in "
+            f"some columns of {listed(where, more=_MORE)}; they are taken as the others; leave such columns out, or an "
             "administrator can allow them with policy.sparse_columns"
         )
     _note_large_batches(job, described, run)

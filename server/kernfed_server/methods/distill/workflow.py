@@ -16,7 +16,7 @@ from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.maths.kernels import gram
-from kernfed.maths.sampling import chances, sample_clients
+from kernfed.maths.sampling import inclusion_probabilities, num_drawn, sample_clients
 from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
@@ -36,7 +36,6 @@ from kernfed.methods.distill.public_set import pack, sha256, unpack
 from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed.methods.finding import BegunFinding
-from kernfed.methods.shares import DRAWN
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.run import Run
@@ -136,8 +135,7 @@ class _Distillation:
     async def prepare(self) -> None:
         """Give every client the public set, prepare its model, and measure what it has without the others."""
         settings, setup = self.settings, self.setup
-        strange = sorted(set(settings.participation) - set(self.cohort.clients))
-        if strange:
+        if strange := self.cohort.strangers(settings.participation):
             raise ConfigError(
                 f"method.participation names {', '.join(strange)}, and the clients of this job are "
                 f"{', '.join(self.cohort.clients)}; name those"
@@ -384,11 +382,14 @@ class _Distillation:
         )
 
 
-def _weights(setup: Setup, settings: DistillSettings) -> tuple[Mapping[str, float], str]:
-    """The consensus counts each client as often as it is drawn (Theorem C.16)."""
+def _counted(setup: Setup, settings: DistillSettings) -> tuple[Mapping[str, float], str]:
+    """Clients count the same, or as often as they are drawn."""
     if not settings.participation:
         return alike(setup, settings)
-    return chances(setup.agreed.num_rows, settings.client_fraction, settings.participation), DRAWN
+    names = sorted(setup.agreed.num_rows)
+    count = num_drawn(len(names), settings.client_fraction)
+    often = inclusion_probabilities([settings.participation.get(name, 1.0) for name in names], count)
+    return dict(zip(names, often.tolist(), strict=True)), "how often they are drawn"
 
 
-WORKFLOWS = {"distill": Workflow(run, weights=_weights)}
+WORKFLOWS = {"distill": Workflow(run, weights=_counted)}

@@ -24,6 +24,7 @@ from kernfed.methods.online.messages import (
 )
 from kernfed.methods.online.pooled_messages import PooledStepRequest
 from kernfed.methods.online.settings import KernelStreamSettings, OnlineSettings, StreamSettings
+from kernfed.methods.online.stream_step import rows_of_round
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
@@ -89,14 +90,15 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
         raise ConfigError('method.loss = "logistic" is for task = "binary"')
     agreed = Opened(norm or 1.0, low, (high - low) or 1.0, loss, 0, settings.outlier_spans)
     opened = await gate.ask(_open_request(setup, agreed, run.former))
-    cautious = {client: o.least_rows for client, o in opened.items() if o.least_rows > settings.batch_rows}
+    taken = {client: rows_of_round(settings.batch_rows, o.least_rows) for client, o in opened.items()}
+    cautious = {client: rows for client, rows in taken.items() if rows != settings.batch_rows}
     if cautious:
         listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
-        run.note(f"rows per round that a site's policy.min_rows asks for, above batch_rows: {listed}")
+        run.note(f"rows per round that a site's policy.min_rows asks for, in place of batch_rows: {listed}")
     agreed = replace(agreed, pooled_frequencies=_pooled_frequencies(settings, opened, run))
     if any(o.live for o in opened.values()):
         return agreed
-    longest = max(math.ceil(o.num_stream_rows / max(settings.batch_rows, o.least_rows)) for o in opened.values())
+    longest = max(math.ceil(o.num_stream_rows / taken[client]) for client, o in opened.items())
     return replace(agreed, longest=longest)
 
 
@@ -119,7 +121,9 @@ def _pooled_frequencies(settings: StreamSettings, opened: Mapping[str, StreamOpe
         run.note(f"clients share gradients, as policy.allow lacks {kinds} at {listed}")
         return 0
     try:
-        return settings.pooled_frequencies(max(max(settings.batch_rows, o.least_rows) for o in opened.values()))
+        return settings.pooled_frequencies(
+            max(rows_of_round(settings.batch_rows, o.least_rows) for o in opened.values())
+        )
     except ValueError as err:
         raise ConfigError(f"method: {err}") from err
 

@@ -170,4 +170,7 @@ class EmptyStreams:
         """Look at a question: whom it went to, and whether anybody had rows."""
         self._times = 0 if rows else self._times + 1
         if self._times == _TIMES_WITHOUT_ROWS:
-            self._run.note(f"waiting for rows of {', '.join(asked)}")
+            self._run.note(
+                f"waiting for rows of {', '.join(asked)}; a client also waits for more of those of which fewer than "
+                "its policy.min_rows stand out in a column"
+            )

@@ -88,7 +88,7 @@ async def _scores(
         for i, c in enumerate(names)
         if c in members
     }
-    return await job.cohort.ask_each(requests, drawn=True)
+    return await job.ask_each_learner(requests)
 
 
 def _only(found: Collaboration, told: list[str]) -> Collaboration:

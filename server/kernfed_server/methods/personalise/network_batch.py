@@ -101,7 +101,7 @@ class Networks:
                     seed=seed,
                     **(self.apart.of_client(k, weighing) if self.apart else {}),
                 )
-        replies = await self.job.cohort.ask_each(requests, drawn=True)
+        replies = await self.job.cohort.ask_each(requests)
         parts = {k: replies[c].networks for k, c in enumerate(self.clients) if c in replies}
         missing = [k for k in range(len(self.clients)) if k not in parts]
         before = self.parameters
@@ -131,9 +131,7 @@ class Networks:
                 k = found.clients.index(c)
                 weights, choice = tuple(found.weights[k].tolist()), found.choices[k]
                 own[c] = KeepNetworkRequest(network=self.spec, parameters=networks[i], weights=weights, choice=choice)
-        await self.job.run.optional(
-            self.job.cohort.ask_each(own, drawn=True), "not all clients could keep their networks"
-        )
+        await self.job.run.optional(self.job.ask_each_learner(own), "not all clients could keep their networks")
 
     async def measure(self, *, alone: bool) -> RoundMetrics:
         """Metrics of personal networks and the global one; with `alone` also of what clients train by themselves."""
@@ -166,7 +164,7 @@ class Networks:
             for i, c in enumerate(self.targets.names)
             if c in members
         }
-        return await measured(self.job.cohort.ask_each(requests, drawn=True), self.job.setup.schema.task, self.job.run)
+        return await measured(self.job.ask_each_learner(requests), self.job.setup.schema.task, self.job.run)
 
     def to_arrays(self) -> dict[str, Array]:
         """All that a resumed run needs."""

@@ -79,7 +79,7 @@ async def _deliver(job: Personalisation, found: Collaboration, solver: _Solver, 
         for i, c in enumerate(solver.targets.names)
         if c in present
     }
-    await job.run.optional(job.cohort.ask_each(own, drawn=True), "not all clients could keep their models")
+    await job.run.optional(job.ask_each_learner(own), "not all clients could keep their models")
     result = metrics.merged(await job.measure(solver.federated))
     job.publish(found, result)
     return result
@@ -284,7 +284,7 @@ class _Solver:
             k, pair = self.clients.index(client), (sent[client], read(reply))
             return not_of_its_start(self.own[k], self.moments[k], *(reversed(pair) if solve else pair))
 
-        replies = await self.job.cohort.ask_each(requests, everyone=True, drawn=True, refusing=refusing)
+        replies = await self.job.cohort.ask_each(requests, everyone=True, refusing=refusing)
         c = self.shape[1]
         parts = {}
         for k, client in enumerate(self.clients):

@@ -51,6 +51,7 @@ from kernfed_server.methods.personalise.findings import finding_of, mean_weights
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
 _HELPS = "it gets no model: method.targets names others"
+_NO_LEARNER = "none of the clients that method.targets names takes part, so nobody is left to learn"
 
 
 @dataclass
@@ -106,9 +107,21 @@ class Personalisation:
         return int(self.basis.shape[1]) + int(self.setup.intercept)
 
     async def ask_learners(self, request: Request[R], *, everyone: bool = True) -> dict[str, R]:
-        """Ask the clients that get a personal model; the quorum counts among these where the job names them."""
-        some = self.learners if self.settings.targets else None
+        """Ask the clients that get a personal model; the quorum counts among these where the job names them.
+
+        Raises:
+            QuorumNotMetError: Too few valid answers, or none of those that are named is left.
+        """
+        some = tuple(c for c in self.learners if c in self.cohort.clients) if self.settings.targets else None
+        if some == ():
+            raise QuorumNotMetError(_NO_LEARNER)
         return await self.cohort.ask(request, clients=some, everyone=everyone, drawn=some is not None)
+
+    async def ask_each_learner(self, requests: Mapping[str, Request[R]]) -> dict[str, R]:
+        """Ask each client that gets a personal model something of its own; quorum and errors as of `ask_learners`."""
+        if not requests:
+            raise QuorumNotMetError(_NO_LEARNER)
+        return await self.cohort.ask_each(requests, drawn=bool(self.settings.targets))
 
     def say(self, words: str) -> None:
         """Tell the operator now, and again with the findings."""

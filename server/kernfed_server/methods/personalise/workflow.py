@@ -46,8 +46,7 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     Source: Fermanian, Le Bars & Bellet, "Adaptive personalized federated learning via multi-task averaging of kernel
     mean embeddings", Algorithm 2; cross-fitting: `kernfed.methods.personalise.crossfit`.
     """
-    strange = sorted(set(settings.targets) - set(cohort.clients))
-    if strange:
+    if strange := cohort.strangers(settings.targets):
         raise ConfigError(
             f"method.targets names {', '.join(strange)}, and the clients of this job are {', '.join(cohort.clients)}; "
             "name those that shall get a model"

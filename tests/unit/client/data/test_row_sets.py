@@ -106,6 +106,14 @@ def test_what_a_client_did_not_write_is_passed_over(tmp_path: Path) -> None:
     assert len(list(kept.parent.iterdir())) == 4
 
 
+def test_a_draw_by_another_seed_is_no_change_of_the_file(tmp_path: Path) -> None:
+    """It holds out other rows, as it is asked to, and no column is at fault."""
+    file = site(tmp_path, 100, PolicySection(drawn_splits=True))
+    for seed in (1, 2, 3):
+        drawn = replace(PLAIN, test_fraction=0.5, seed=seed)
+        assert not refuse_near_sets(file, "d", drawn, load_local_data(file, "d", drawn, "va"))
+
+
 def test_a_column_that_each_export_changes_is_told(tmp_path: Path) -> None:
     """The same rows with another time: others are held out, and that is told; rows at the end change little."""
     schema = replace(PLAIN, test_fraction=0.25, by_content=True, by_record=True)

@@ -1,5 +1,6 @@
 """`kernfed.jobs.toml_file`: errors that name file, key and remedy."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,13 @@ def test_a_file_made_to_be_slow_is_refused_at_once(text: str, words: str) -> Non
     with pytest.raises(ConfigError, match=words) as caught:
         parse_job(text)
     assert len(str(caught.value)) < 5000
+
+
+def test_a_missing_key_is_named_though_a_value_has_its_name() -> None:
+    """A target column that is called as the key which is not there."""
+    text = JOB.format(method="", cohort="").replace('target = "y"', 'target = "task"')
+    with pytest.raises(ConfigError, match=r"^job\.toml: data\.task: missing; add it$"):
+        parse_job(re.sub(r"(?m)^task = .*\n", "", text), "job.toml")
 
 
 def test_an_unknown_method_is_named_with_those_that_are_known() -> None:

@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
+from kernfed.errors import UnknownClientError
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.federation.client_book import ClientBook
 from kernfed_testing.job_world import SEEN, FakeSessions
@@ -38,3 +41,16 @@ async def test_when_a_client_was_heard_is_stored_now_and_then() -> None:
     following.cancel()
     assert books.saved.empty()
     assert told == [True]
+
+
+async def test_a_job_for_a_revoked_client_says_that_it_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside names that nobody knows, and with who is enrolled."""
+    sessions = FakeSessions("a")
+    monkeypatch.setattr(sessions, "revoked", lambda: ["gone"])
+    book = ClientBook(Books(), sessions, lambda: {"a"})  # type: ignore[arg-type]  # what is asked of a store here
+    with pytest.raises(UnknownClientError) as refused:
+        await book.refuse_strangers(["a", "gone", "vx"])
+    assert str(refused.value) == (
+        "job file: cohort.clients names vx, not enrolled in this federation; and gone, revoked; enrol it anew with a "
+        "token, or leave it out; enrolled: a"
+    )

@@ -23,15 +23,17 @@ def marked(num: int, every: int) -> PartitionData:
     return PartitionData(x, None, draw.normal(size=num), 0, np.arange(2, num + 2))
 
 
-def rounds(table: PartitionData, fewest_apart: int, num: int = 200) -> list[Taken]:
+def rounds(
+    table: PartitionData, fewest_apart: int, num: int = 200, batch_rows: int = 1, most_rows: int = 64 * LEAST
+) -> list[Taken]:
     """What a client takes of a table, round after round, to its end."""
     limits = Limits(np.inf, -np.inf, np.inf)
-    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, fewest_apart=fewest_apart)
+    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, fewest_apart=fewest_apart, most_rows=most_rows)
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     found = []
     for _ in range(num):
-        taken = taker.take(state, 1, 0.0, lambda _: 0.0)
+        taken = taker.take(state, batch_rows, 0.0, lambda _: 0.0)
         found.append(taken)
         state = ClientState(0, 0, "", taken.position, taken.left_out, state.learner, state.theta, -1, taken.waiting, {})
         if taken.ended:
@@ -77,5 +79,37 @@ def test_a_live_stream_keeps_rows_for_later() -> None:
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     for num, taken_now in ((30, 0), (400, 80)):
-        taker = RowTaker(Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest_apart=LEAST)
+        taker = RowTaker(
+            Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest_apart=LEAST, most_rows=640
+        )
         assert len(taker.take(state, 1, 0.0, lambda _: 0.0).y) == taken_now
+
+
+@pytest.mark.parametrize(("batch_rows", "sizes"), [(1, [10] * 6), (11, [10] * 6), (19, [10] * 6), (25, [20] * 3)])
+def test_rounds_have_whole_multiples_of_the_least_number(batch_rows: int, sizes: list[int]) -> None:
+    """Those of two jobs with other `batch_rows` differ by so many rows or none; what is left at the end is no round."""
+    assert [len(taken.y) for taken in rounds(marked(65, 65), 1, batch_rows=batch_rows) if len(taken.y)] == sizes
+
+
+def test_a_live_stream_gives_whole_multiples() -> None:
+    """Of 37 rows that are there, and 50 wanted, thirty are taken; seven wait for others."""
+
+    class Live(TableStream):
+        live = True
+
+        def ended(self, position: object) -> bool:
+            """It never does."""
+            return False
+
+    limits = Limits(np.inf, -np.inf, np.inf)
+    rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
+    state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
+    taken = RowTaker(Live(marked(37, 37)), lambda x: x, LEAST, limits).take(state, 50, 0.0, lambda _: 0.0)
+    assert (len(taken.y), taken.position) == (30, {"row": 30})
+
+
+def test_a_round_grows_to_what_the_coordinator_believes() -> None:
+    """A client that stated sixty rows answers no round of more, though few of them have a mark."""
+    found = rounds(marked(400, 8), LEAST, most_rows=60)
+    assert max(len(taken.y) for taken in found) <= 60
+    assert sum(len(taken.y) for taken in found) > 300

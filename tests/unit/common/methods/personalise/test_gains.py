@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
+from kernfed.features.kernels import Kernel
+from kernfed.features.spec import FeatureForm, make_spec
+from kernfed.federation.ledger import Ledger
+from kernfed.federation.messages.base import Stated
 from kernfed.maths.two_sample import two_sample
-from kernfed.methods.personalise.embeddings import embed, squared_distances
-from kernfed.methods.personalise.gains import gain_of, probabilities_alike, spread_of, theorem_constant
+from kernfed.methods.personalise.embeddings import View, embed, squared_distances
+from kernfed.methods.personalise.gains import Spread, gain_of, probabilities_alike, spread_of, theorem_constant
+from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
 
 
 def cosines(rows: Floats, seed: int = 0, many: int = 300) -> Floats:
@@ -45,6 +51,38 @@ def test_few_rows_tell_no_square() -> None:
     phi = np.random.default_rng(6).normal(size=(3, 4))
     assert spread_of(phi).square == 0 < spread_of(phi).largest
     assert (spread_of(phi[:1]).largest, spread_of(phi[:1]).square) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (320, 310)])
+def test_rows_that_are_all_the_same_do_not_vary(shape: tuple[int, int]) -> None:
+    """Also where the largest eigenvalue would be found by iteration."""
+    assert spread_of(np.full(shape, 0.25)) == Spread(0.0, 0.0)
+
+
+def test_rows_that_vary_more_than_all_others_count() -> None:
+    """Squares of a covariance differ by the fourth power of the scales, and are held to each client's own trace."""
+    one, none = np.ones(3), np.zeros(3)
+    asked = EmbedRequest(
+        view=View.X,
+        features=make_spec(Kernel.LINEAR, FeatureForm.COSINE, 3, 1.0, 0, 1),
+        mean=none,
+        deviation=one,
+        target_mean=none[:1],
+        target_deviation=one[:1],
+        intercept=False,
+        noise_factor=0.0,
+        seed=1,
+    )
+    replies = {}
+    for client, scale in zip("abc", (1.0, 1.0, 40.0), strict=True):
+        phi = scale * np.random.default_rng(ord(client)).normal(size=(40, 3))
+        found, spread = embed(phi), spread_of(phi)
+        replies[client] = ClientEmbedding(
+            num_rows=40, mean=found.mean, trace=found.trace, largest=spread.largest, square=spread.square
+        )
+    assert not Ledger().outliers(asked, replies)
+    assert not [why for reply in replies.values() for why in reply.contradictions(Stated(40))]
+    assert list(replace(replies["a"], square=replies["c"].square).contradictions(Stated(40)))
 
 
 def test_alone_promises_the_error_of_its_own_rows() -> None:

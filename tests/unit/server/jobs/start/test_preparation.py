@@ -179,9 +179,9 @@ def test_rows_that_stand_out_in_a_column_are_told(tmp_path: Path) -> None:
     }
     notes = bench(regression_rows(THREE), tmp_path, tamper=tamper).run(make_job("dkrr")).notes
     assert [note for note in notes if "policy.sparse_columns" in note] == [
-        "fewer rows than policy.min_rows, or very few test rows, differ from the others in some columns of ant (x0), "
-        "bee (x1, y); they are taken as the others; leave such columns out, or an administrator can allow them with "
-        "policy.sparse_columns",
+        "fewer rows than policy.min_rows, or very few test rows, differ from the others, or stand far out, in "
+        "some columns of ant (x0), bee (x1, y); they are taken as the others; leave such columns out, or an "
+        "administrator can allow them with policy.sparse_columns",
         "cat: some products of two columns are not 0 in fewer rows there than policy.min_rows; they are taken as 0, "
         "unless policy.sparse_columns allows them",
     ]

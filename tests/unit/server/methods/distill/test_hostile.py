@@ -110,3 +110,15 @@ def test_a_liar_about_its_targets_does_not_make_the_others_look_far_off(
     (note,) = [note for note in done.notes if note.startswith("left out of this job")]
     assert f"{foe}: its targets lie" in note
     assert np.abs(done.values).max() < 5.0
+
+
+def test_a_client_that_gains_much_more_than_all_others_is_not_left_out(tmp_path: Path) -> None:
+    """Gains of the others may be next to nothing: they are told, and nothing is made of them."""
+    tamper: dict[tuple[str, str], Tamper] = {
+        (name, "distill.keep_model"): stating(gain=1e-9, gain_error=1e-9) for name in ("site-0", "site-1", "site-2")
+    }
+    tamper[FOE, "distill.keep_model"] = stating(gain=0.4, gain_error=0.1)
+    job, _, files = made_job(tmp_path, rounds=2)
+    done = run(job, files, Bench(from_rows(made_rows(), (), tmp_path / "s"), tamper=tamper))
+    assert not [e for e in done.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert any(f"{FOE} (40% ± 10%)" in note for note in done.notes)

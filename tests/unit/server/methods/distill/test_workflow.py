@@ -375,8 +375,6 @@ def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> No
     )
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
-    (shares,) = (SharesFinding.from_json(e.finding) for e in found.journal.events if e.message == SharesFinding.name)
-    assert [c.share for c in shares.clients] == pytest.approx([0.95, 0.05])
     public = tensor(found.left.points)
     maps = [
         DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
@@ -385,6 +383,17 @@ def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> No
     pairs = [(a.numpy(), b.numpy()) for a, b in maps]
     limit, alike = fixed_point([pairs[0]] * 19 + [pairs[1]]), fixed_point(pairs)
     assert np.abs(found.values - limit).max() < 0.5 * np.abs(alike - limit).max()
+
+
+def test_clients_count_as_often_as_they_are_drawn(tmp_path: Path) -> None:
+    """The record of who stands behind the model says so, and a note names the client that is in nearly every draw."""
+    job, _, files = made_job(tmp_path, rounds=2, client_fraction=0.25, participation={"site-1": 57.0})
+    done = run(job, files, Bench(from_rows(made_rows(), (), tmp_path)))
+    found = [e.finding for e in done.journal.events if e.message == SharesFinding.name and e.finding is not None]
+    shares = SharesFinding.from_json(found[0])
+    assert shares.by == "how often they are drawn"
+    assert [c.share for c in shares.clients] == pytest.approx([1 / 60, 57 / 60, 1 / 60, 1 / 60])
+    assert any(note.startswith("site-1 has 95 % of the weight, by how often they are drawn") for note in done.notes)
 
 
 def test_a_client_of_no_such_name_is_told(tmp_path: Path) -> None:

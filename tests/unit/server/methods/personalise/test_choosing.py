@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, QuorumNotMetError
+from kernfed.federation.messages.base import Kind
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_testing.personalise import (
     TRAINERS,
@@ -19,6 +20,7 @@ from kernfed_testing.personalise import (
     notes,
     personal_job,
     run,
+    without,
 )
 
 pytestmark = pytest.mark.slow
@@ -53,6 +55,25 @@ def test_a_target_that_is_no_client_is_named(tmp_path: Path) -> None:
     """Before anything leaves a client."""
     with pytest.raises(ConfigError, match=r"method.targets names gnu, and the clients of this job are ant, .*, fox"):
         run(personal_job(targets=["bee", "gnu"]), clients(concept_rows(), tmp_path))
+
+
+def test_a_target_that_is_left_out_stops_nobody_else(tmp_path: Path) -> None:
+    """With preflight "quorum" the other learns; where none is left, the job says so."""
+    few: dict[str, Any] = {"bee": {"min_rows": 50}}
+    cohort = 'preflight = "quorum"'
+    done = run(personal_job(targets=["bee", "dog"], cohort=cohort), clients(concept_rows(), tmp_path / "a", **few))
+    assert [c["client"] for c in finding(done)["clients"] if c["told"]] == ["dog"]
+    with pytest.raises(QuorumNotMetError, match=r"none of the clients that method.targets names takes part"):
+        run(personal_job(targets=["bee"], cohort=cohort), clients(concept_rows(), tmp_path / "b", **few))
+
+
+def test_clients_that_fall_out_of_training_lower_no_quorum(tmp_path: Path) -> None:
+    """Three of six leave at the start, which half of them allows; when another one leaves, the job does not go on."""
+    leaving: dict[str, Any] = {name: without(Kind.GRADIENT) for name in ("ant", "bee", "cat")}
+    leaving["dog"] = without(Kind.NEWTON_STEP)
+    for targets in ([], ["eel", "fox"]):
+        with pytest.raises(QuorumNotMetError, match="2 of 3 clients needed by the quorum"):
+            run(personal_job(targets=targets, **TRAINERS["newton"]), clients(concept_rows(), tmp_path, **leaving))
 
 
 def test_constants_of_the_theorem_and_of_the_algorithm(tmp_path: Path) -> None:
