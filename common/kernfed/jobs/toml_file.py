@@ -127,7 +127,9 @@ def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
     """The kinds of a table of which one key says what it is, such as the methods, by that key's value."""
     if not isinstance(field.discriminator, str):
         return {}
-    members = [arg for arg in getattr(field.annotation, "__args__", ()) if isinstance(arg, type)]
+    members = [
+        arg for arg in getattr(field.annotation, "__args__", ()) if isinstance(arg, type) and issubclass(arg, BaseModel)
+    ]
     return {
         tag: member
         for member in members
