@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import struct
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +46,28 @@ def read_images(name: str, folder: Path | None) -> tuple[Bytes, Bytes, Bytes, By
 def _read(folder: Path, name: str) -> Bytes | None:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
-            raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            data = np.frombuffer(raw, np.uint8)
-            return data[16:].reshape(-1, 784) if "images" in name else data[8:]
+            return _idx(path, images="images" in name)
     return None
+
+
+def _idx(path: Path, *, images: bool) -> Bytes:
+    """The numbers of an idx file: its header states how many there are. Ends the program where they are not those."""
+    raw = path.read_bytes()
+    try:
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        magic, count, *sides = struct.unpack_from(">iiii" if images else ">ii", raw)
+    except (EOFError, OSError, struct.error, zlib.error) as err:
+        sys.exit(f"{path}: not an idx file, or a part of one ({err}); SHA-256 {_sha256(path)}. Get it again")
+    data = np.frombuffer(raw, np.uint8, offset=16 if images else 8)
+    want = (2051, 28, 28) if images else (2049,)
+    if (magic, *sides) != want or len(data) != count * (784 if images else 1):
+        what = f"images of {sides[0]} x {sides[1]} pixels" if images else "labels"
+        sys.exit(
+            f"{path}: {len(data)} bytes behind a header of {count} {what}, magic number {magic}; SHA-256 "
+            f"{_sha256(path)}. It is cut, or another file"
+        )
+    return data.reshape(-1, 784) if images else data
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

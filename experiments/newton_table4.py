@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from data_sets import arrays
 from records import entry, write
 
 from kernfed.federation.cohort import Cohort
@@ -101,9 +102,9 @@ def settings(sets: list[str]) -> list[Setting]:
 
 def load(name: str) -> tuple[Floats, npt.NDArray[np.int64], Floats, npt.NDArray[np.int64]]:
     """Rows in LIBSVM's form: training x and y, test x and y."""
-    with np.load(HERE / "data" / f"{name}.npz", allow_pickle=False) as file:
-        x, xt = file["X_train"].astype(np.float64), file["X_test"].astype(np.float64)
-        y, yt = file["y_train"].astype(np.int64), file["y_test"].astype(np.int64)
+    file = arrays(name)
+    x, xt = file["X_train"].astype(np.float64), file["X_test"].astype(np.float64)
+    y, yt = file["y_train"].astype(np.int64), file["y_test"].astype(np.int64)
     if name == "usps":
         return _smooth(x), y, _smooth(xt), yt
     if name != "dna":

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from data_sets import arrays
 from records import entry, write
 
 from kernfed.federation.cohort import Cohort
@@ -63,25 +64,25 @@ class Data:
 
 def naval() -> Data:
     """23 clients, rows shuffled; target: the turbine's injection control (column 14 of 16, from 0)."""
-    with np.load(HERE / "data" / "naval.npz", allow_pickle=False) as file:
-        x = np.column_stack([np.delete(file["X"], 14, axis=1), file["y_compressor"], file["y_turbine"]])
-        y = file["X"][:, 14].copy()
+    file = arrays("naval")
+    x = np.column_stack([np.delete(file["X"], 14, axis=1), file["y_compressor"], file["y_turbine"]])
+    y = file["X"][:, 14].copy()
     return _shuffled(x, y, 23)
 
 
 def uji() -> Data:
     """42 clients, rows shuffled, training and validation rows together; target: latitude."""
-    with np.load(HERE / "data" / "ujiindoorloc.npz", allow_pickle=False) as file:
-        x = np.concatenate([file["X_train"], file["X_val"]]).astype(np.float64)
-        y = np.concatenate([file["latitude_train"], file["latitude_val"]])
+    file = arrays("ujiindoorloc")
+    x = np.concatenate([file["X_train"], file["X_val"]]).astype(np.float64)
+    y = np.concatenate([file["latitude_train"], file["latitude_val"]])
     return _shuffled(x, y, 42)
 
 
 def air() -> Data:
     """240 clients, 20 at each of 12 stations, rows of a station shuffled; target: CO."""
-    with np.load(HERE / "data" / "beijing_air.npz", allow_pickle=False) as file:
-        columns = (file["x"] / file["scale"][:, None, None]).transpose(1, 2, 0)
-        wind = file["wind"].astype(np.float64)
+    file = arrays("beijing_air")
+    columns = (file["x"] / file["scale"][:, None, None]).transpose(1, 2, 0)
+    wind = file["wind"].astype(np.float64)
     parts = []
     for i, station in enumerate(columns):
         x = np.column_stack([np.delete(station, 4, axis=1), wind[i]])

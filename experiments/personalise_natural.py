@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from data_sets import arrays
 from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job, show, subplots
 from records import write
 
@@ -73,8 +74,8 @@ def heart(seed: int) -> dict[str, Rows]:
 def parkinsons(seed: int) -> dict[str, Rows]:
     """20 rows of each patient for training, the others for testing."""
     random = np.random.default_rng([seed, 2])
-    with np.load(HERE / "data" / "parkinsons.npz", allow_pickle=False) as file:
-        x, y, patient = file["X"], file["y_total"], file["subject"]
+    file = arrays("parkinsons")
+    x, y, patient = file["X"], file["y_total"], file["subject"]
     y = y / y.std()
     found = {}
     for p in np.unique(patient):
@@ -86,9 +87,9 @@ def parkinsons(seed: int) -> dict[str, Rows]:
 def air(seed: int) -> dict[str, Rows]:
     """20 hours of each station for training, 500 others for testing; columns are cut at 5 deviations."""
     random = np.random.default_rng([seed, 3])
-    with np.load(HERE / "data" / "beijing_air.npz", allow_pickle=False) as file:
-        x = np.moveaxis(file["x"], 0, 2) / file["scale"]
-        names = [str(name).lower() for name in file["stations"]]
+    file = arrays("beijing_air")
+    x = np.moveaxis(file["x"], 0, 2) / file["scale"]
+    names = [str(name).lower() for name in file["stations"]]
     deviation = x[:, :, 0].std()
     drawn = np.array([part[random.permutation(len(part))[:520]] for part in x])
     columns, targets = np.delete(drawn, 0, axis=2), drawn[:, :, 0] / deviation

@@ -271,6 +271,7 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     REGULARISATION_FIELD_NUMBER: builtins.int
     OWN_FREQUENCIES_FIELD_NUMBER: builtins.int
     POOLED_FIELD_NUMBER: builtins.int
+    GRADUAL_FIELD_NUMBER: builtins.int
     mixing: Global___Mixing.ValueType
     """Rules by which a client weighs the kernels."""
     weight_learning_rate: builtins.float
@@ -285,6 +286,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     """Frequencies of each kernel of the client's own model, which stays there; 0: it has none. From 0 to 100,000."""
     pooled: builtins.bool
     """Whether the kernels are ridges on the rows of all clients, and the client's own model has the same features."""
+    gradual: builtins.bool
+    """Whether a client moves from its own model towards the others by a share that its rows have shown to be better; else
+    it goes over at once, see `kernfed.methods.online.own_model`.
+    """
     @property
     def dictionary(self) -> Global___Dictionary:
         """Kernels and the seed of their frequencies."""
@@ -300,9 +305,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
         regularisation: builtins.float = ...,
         own_frequencies: builtins.int = ...,
         pooled: builtins.bool = ...,
+        gradual: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dictionary", b"dictionary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "pooled", b"pooled", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "gradual", b"gradual", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "pooled", b"pooled", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
 
 Global___DrawDictionaryRequest: typing_extensions.TypeAlias = DrawDictionaryRequest
 

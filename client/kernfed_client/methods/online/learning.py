@@ -103,11 +103,11 @@ class OnlineClient:
         theta = np.zeros((dictionary.num_kernels, dictionary.num_features))
         own = None
         if request.pooled:
-            self._open_pooled(dictionary)
+            self._open_pooled(request)
             return online.fingerprint(dictionary)
         if request.own_frequencies:
             self.own_dictionary = self._own(request)
-            own = OwnModel.start(self.own_dictionary.num_features + 1, dictionary.num_kernels)
+            own = self._own_model(request, self.own_dictionary, dictionary.num_kernels)
             self.own_features = RowFeatures(online.draw(self.own_dictionary), self.stream, self.scaled, self._job)
         self._open_keeper(Learner.start(self.rules, dictionary.num_kernels, own), theta)
         return online.fingerprint(dictionary)
@@ -117,19 +117,26 @@ class OnlineClient:
         seed = rng.seed(self._request.seed, "online", "own")
         return Dictionary(LENGTHSCALES, request.own_frequencies, request.dictionary.num_columns, seed)
 
-    def _open_pooled(self, dictionary: Dictionary) -> None:
+    @staticmethod
+    def _own_model(request: DrawDictionaryRequest, dictionary: Dictionary, num_common: int) -> OwnModel:
+        """A client's own experts, beside so many common kernels."""
+        return OwnModel.start(dictionary.num_features + 1, num_common, gated=not request.gradual)
+
+    def _open_pooled(self, request: DrawDictionaryRequest) -> None:
         """Kernels that are ridges on the rows of all clients, with the features of this client's own model."""
         if not self.allows_statistics:
             raise PolicyError(
                 "the job shares statistics of rows, which must not leave this client; its administrator can add "
                 f"{' and '.join(PooledStepRequest.kinds)} to policy.allow"
             )
+        dictionary = request.dictionary
         if dictionary.lengthscales != LENGTHSCALES:
             raise InvalidTensorError(f"ridges on pooled rows of lengthscales {dictionary.lengthscales}")
         self.own_dictionary, self.own_features = dictionary, self._features
-        num, features = dictionary.num_kernels, dictionary.num_features + 1
-        learner = Learner.start(self.rules, len(KEEPS) * num, OwnModel.start(features, len(KEEPS) * num))
-        self._open_keeper(learner, np.zeros((len(KEEPS), num, features)))
+        num = dictionary.num_kernels
+        own = self._own_model(request, dictionary, len(KEEPS) * num)
+        learner = Learner.start(self.rules, len(KEEPS) * num, own)
+        self._open_keeper(learner, np.zeros((len(KEEPS), num, dictionary.num_features + 1)))
 
     @property
     def allows_statistics(self) -> bool:

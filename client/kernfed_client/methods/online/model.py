@@ -37,7 +37,7 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
     arrays = {"theta": state.theta, "weights": weights}
     own, own_dictionary = state.learner.own, client.own_dictionary
     if own is not None:
-        common, stacked, alone = own.top.mixture().kernels if own.is_open else (0.0, 0.0, 1.0)
+        common, stacked, alone = own.expert_weights
         arrays["weights"] = common * weights + stacked * own.stack.theta[0, :-1]
         arrays["offset"] = stacked * own.stack.theta[0, -1:]
         arrays["own_theta"] = own.ridges.theta

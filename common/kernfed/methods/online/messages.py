@@ -138,6 +138,9 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     """Frequencies of each kernel of the client's own model, which stays there; 0: it has none."""
     pooled: bool = False
     """Whether the kernels are ridges on the rows of all clients, and the client's own model has the same features."""
+    gradual: bool = False
+    """Whether a client moves from its own model towards the others by a share that its rows have shown to be better;
+    else it goes over at once, see `kernfed.methods.online.own_model`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

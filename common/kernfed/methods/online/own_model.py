@@ -2,11 +2,13 @@
 
 Two experts stand beside the mix of the common kernels. *Alone* is a recursive ridge on random features of a few
 kernels, learned from this client's rows only and mixed by AdaHedge: the baseline `local`. *Stacked* is a recursive
-ridge over the predictions of the common kernels. One more AdaHedge learner mixes the three. It begins with *alone*,
-and the others must be better by `HEAD_START` in total before they count.
+ridge over the predictions of the common kernels. One more AdaHedge learner mixes it with the common mix. It begins with
+the latter, and *stacked* must be better by `HEAD_START` in total before it counts.
 
-A `Gate` stands before that mix: the client predicts by *alone* until the rows have shown that the mix is better, by
-more than chance explains. So a client is not behind what it reaches alone.
+The client predicts by *alone*, moved towards that mix by a share. A `Gate` tells how much of the way the rows have
+shown to be better, beyond what chance explains. So a client is not behind what it reaches alone.
+
+The former rule, `gated`, mixes all three experts, and *alone* has the head start. Its share is 0 or 1.
 
 A ridge is kept as its parameters and the inverse of its Hessian, and one row changes both by the Sherman-Morrison
 formula. For the logistic loss the Hessian is that at the prediction before the row, an online Newton step.
@@ -32,11 +34,11 @@ STACK_RIDGE = 0.1
 """λ of *stacked*, whose parameters shrink to the plain average of the kernels."""
 
 HEAD_START = 0.5
-"""Total loss by which the other experts must be better than *alone* before they count."""
+"""Total loss by which an expert must be better than the one that is begun with before it counts."""
 DEVIATIONS = 2.5
 """Standard deviations above 0 by which rows must pull from *alone* towards the mix before it counts."""
-LEAST_DEVIATIONS = 0.5
-"""As many are enough where the rows of all other clients together pull by `DEVIATIONS`."""
+GATED_DEVIATIONS = 0.5
+"""As many are enough by the former rule where the rows of all other clients together pull by `DEVIATIONS`; now 0."""
 MOST_EVIDENCE = 3.0
 """Deviations that a client tells of at most, so that none decides for all."""
 GATE_KEEP = 0.995
@@ -85,19 +87,23 @@ class Ridges:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Whether the mix of all experts predicts, or *alone*.
+    """How far a client moves from *alone* towards the mix.
 
     A row pulls from *alone* towards the mix by p = -l'(alone) (mix - alone). Where the mix is no better, p is as often
-    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 at few rows only, six of 1,000.
+    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 at few rows only, six of 1,000. What
+    lies above, over b = Σ (l'(mix) - l'(alone)) (mix - alone), is the share of the way that would have been best for so
+    much pull: for the squared loss exactly, else where l' is a line between the two.
 
     Clients that are alike learn this together sooner than one by one. So each tells by how many deviations its sum lies
-    above 0, and where those of all others together are enough, a client needs less evidence of its own.
+    above 0, and where those of all others together are enough, a client needs no evidence of its own beyond Σ p > 0.
     """
 
     pull: float = 0.0
     """Σ p of the rows so far, which fade."""
     squares: float = 0.0
     """Σ p²."""
+    bend: float = 0.0
+    """b."""
 
     @property
     def evidence(self) -> float:
@@ -106,20 +112,34 @@ class Gate:
             return 0.0
         return min(max(self.pull / math.sqrt(self.squares), -MOST_EVIDENCE), MOST_EVIDENCE)
 
-    def is_open(self, others: float) -> bool:
-        """Whether the mix predicts; `others` are the deviations of all other clients together."""
-        enough = LEAST_DEVIATIONS if others > DEVIATIONS else DEVIATIONS
-        return self.pull > enough * math.sqrt(self.squares)
+    def share(self, others: float, gated: bool) -> float:
+        """Share of the mix in the next prediction, the rest being *alone*.
 
-    def update(self, slope: float, apart: float) -> Gate:
+        Args:
+            others: Deviations of all other clients together.
+            gated: By the former rule: all or nothing.
+        """
+        least = GATED_DEVIATIONS if gated else 0.0
+        beyond = self.pull - (least if others > DEVIATIONS else DEVIATIONS) * math.sqrt(self.squares)
+        if beyond <= 0.0:
+            return 0.0
+        return 1.0 if gated or beyond >= self.bend else beyond / self.bend
+
+    def update(self, slope: float, mix_slope: float, apart: float) -> Gate:
         """Add a row.
 
         Args:
             slope: Derivative of the loss at the prediction of *alone*.
+            mix_slope: At that of the mix.
             apart: Prediction of the mix less that of *alone*.
         """
-        p = -slope * apart if abs(apart) > TIE else 0.0
-        return Gate(GATE_KEEP * self.pull + p, GATE_KEEP * GATE_KEEP * self.squares + p * p)
+        moved = apart if abs(apart) > TIE else 0.0
+        p = -slope * moved
+        return Gate(
+            GATE_KEEP * self.pull + p,
+            GATE_KEEP * GATE_KEEP * self.squares + p * p,
+            GATE_KEEP * self.bend + (mix_slope - slope) * moved,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +153,9 @@ class Told:
     experts: Floats
     """Of the common mix, *stacked* and *alone*, (3,)."""
     top: Mixture
-    """Of these."""
-    is_open: bool
-    """Whether the mix predicts."""
+    """Of the first two of these, or of all by the former rule."""
+    share: float
+    """Of their mix in the prediction; the rest is that of *alone*."""
 
     @property
     def alone(self) -> float:
@@ -144,13 +164,14 @@ class Told:
 
     @property
     def mixed(self) -> float:
-        """Of the mix of all experts."""
-        return float(self.top.kernels @ self.experts)
+        """Of the mix of experts."""
+        return float(self.top.kernels @ self.experts[: len(self.top.kernels)])
 
     @property
     def personal(self) -> float:
         """What the client predicts."""
-        return self.mixed if self.is_open else self.alone
+        mixed, alone = self.mixed, self.alone
+        return mixed if self.share == 1.0 else alone + self.share * (mixed - alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +186,38 @@ class OwnModel:
     top: Tracking
     gate: Gate = Gate()
     excess: float = 0.0
-    """Total loss of the client's predictions less that of the mix of all experts."""
+    """Total loss of the client's predictions less that of the mix of experts."""
     others: float = 0.0
     """Evidence of all other clients together, as it was told last."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether the mix of all experts predicts, or *alone*."""
-        return self.gate.is_open(self.others)
+    def gated(self) -> bool:
+        """Whether it follows the former rule, under which all three experts are mixed."""
+        return len(self.top.members.losses[0]) == 3
+
+    @property
+    def share(self) -> float:
+        """Of the mix of experts in the next prediction; the rest is that of *alone*."""
+        return self.gate.share(self.others, self.gated)
+
+    @property
+    def expert_weights(self) -> tuple[float, float, float]:
+        """Of the common mix, *stacked* and *alone* in the next prediction."""
+        common, stacked, *rest = (self.share * w for w in self.top.mixture().kernels.tolist())
+        return common, stacked, sum(rest) + (1.0 - self.share)
 
     @staticmethod
-    def start(num_features: int, num_kernels: int) -> OwnModel:
-        """Nothing seen; `num_features` are those of each kernel of *alone*, the constant included."""
+    def start(num_features: int, num_kernels: int, *, gated: bool = False) -> OwnModel:
+        """Nothing seen.
+
+        Args:
+            num_features: Of each kernel of *alone*, the constant included.
+            num_kernels: Common kernels.
+            gated: By the former rule.
+        """
         n = len(LENGTHSCALES)
-        top, behind = Tracking.start(3), np.array([HEAD_START, HEAD_START, 0.0])
+        behind = np.array([HEAD_START, HEAD_START, 0.0] if gated else [0.0, HEAD_START])
+        top = Tracking.start(len(behind))
         average = np.append(np.full(num_kernels, 1.0 / num_kernels), 0.0)[None]
         return OwnModel(
             Ridges.start(np.zeros((n, num_features)), RIDGE),
@@ -198,7 +237,7 @@ class OwnModel:
         of_own, mixture = self.ridges.predict(z), self.mix.mixture()
         stacked = float(self.stack.predict(np.append(f, 1.0)[None])[0])
         experts = np.array([mixed, stacked, float(mixture.kernels @ of_own)])
-        return Told(of_own, mixture, experts, self.top.mixture(), self.is_open)
+        return Told(of_own, mixture, experts, self.top.mixture(), self.share)
 
     def learn(self, pull: Floats, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
         """Learn from a row.
@@ -214,13 +253,13 @@ class OwnModel:
         slope_at = functools.partial(loss.slope, y=y)
         stacked, row = told.experts[1:2], np.append(f, 1.0)[None]
         by_itself, mixed = told.alone, told.mixed
-        excess = float(loss.value(by_itself, y) - loss.value(mixed, y)) if not told.is_open else 0.0
+        excess = float(loss.value(told.personal, y) - loss.value(mixed, y)) if told.share < 1.0 else 0.0
         return OwnModel(
             self.ridges.update(pull, z, slope_at(told.of_own), loss.bend(told.of_own)),
             self.mix.update(told.mixture, told.of_own, slope_at),
             self.stack.update(self.stack.pull(row), row, slope_at(stacked), loss.bend(stacked)),
-            self.top.update(told.top, told.experts, slope_at),
-            self.gate.update(float(slope_at(by_itself)), mixed - by_itself),
+            self.top.update(told.top, told.experts[: len(told.top.kernels)], slope_at),
+            self.gate.update(float(slope_at(by_itself)), float(slope_at(mixed)), mixed - by_itself),
             self.excess + excess,
             self.others,
         )
@@ -237,7 +276,7 @@ class OwnModel:
             "own_theta": self.ridges.theta,
             "stack_inverse": self.stack.inverse,
             "stack_theta": self.stack.theta,
-            "gate": np.array([self.gate.pull, self.gate.squares, self.excess, self.others]),
+            "gate": np.array([self.gate.pull, self.gate.squares, self.excess, self.others, self.gate.bend]),
         }
         return found | tracking_arrays(self.mix, "own_") | tracking_arrays(self.top, "top_")
 
@@ -254,9 +293,10 @@ class OwnModel:
 
 
 def _gate(arrays: Mapping[str, Floats]) -> tuple[Gate, float, float]:
-    """The gate and what belongs to it; formerly there was none."""
-    pull, squares, excess, others = arrays["gate"].tolist() if "gate" in arrays else (0.0, 0.0, 0.0, 0.0)
-    return Gate(pull, squares), excess, others
+    """The gate and what belongs to it; formerly there was none, then one without a bend."""
+    known = arrays["gate"].tolist() if "gate" in arrays else []
+    pull, squares, excess, others, bend = known + [0.0] * (5 - len(known))
+    return Gate(pull, squares, bend), excess, others
 
 
 def own_features(z: Floats) -> Floats:

@@ -23,6 +23,8 @@ POOLED_FREQUENCIES = 40
 
 _OF_GRADIENTS = ("num_kernels", "lengthscales", "kernels_per_round", "exploration")
 
+_OWN_EXPERTS = Only(rates="adaptive", experts=("own", "gated"))
+
 _ANSWER_BYTES = 96
 """Of an answer, beside its numbers: what is allowed for its header."""
 
@@ -108,7 +110,7 @@ class OnlineSettings(DictionarySettings):
     """Common kernels and a personal mix of them: ridges on pooled statistics, or gradients on a budget (POF-MKL)."""
 
     name: Literal["online"]
-    share: Annotated[Literal["auto", "statistics", "gradients"], Only(rates="adaptive", experts="own")] = Field(
+    share: Annotated[Literal["auto", "statistics", "gradients"], _OWN_EXPERTS] = Field(
         "auto",
         description="statistics: common kernels are ridges on the rows of all clients. gradients: they move by "
         "gradients. auto: statistics, where every client's policy allows them and no key of gradients is set.",
@@ -129,9 +131,10 @@ class OnlineSettings(DictionarySettings):
     weight_learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
         "auto", description="η_k of the clients' weights; auto: 1/sqrt(rounds)."
     )
-    experts: Annotated[Literal["own", "kernels"], Only(rates="adaptive")] = Field(
+    experts: Annotated[Literal["own", "gated", "kernels"], Only(rates="adaptive")] = Field(
         "own",
-        description="own: a client also weighs a model of its own, and a ridge over the kernels. kernels: their mix.",
+        description="own: a client also weighs a model of its own, and a ridge over the kernels. gated: likewise, but "
+        "it goes over from its own model to the others all at once. kernels: their mix.",
     )
     budget: Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"] = Field(
         "auto",

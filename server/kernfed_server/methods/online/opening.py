@@ -164,6 +164,7 @@ async def draw_dictionary(
     weight_learning_rate: float = 0.0,
     own_frequencies: int = 0,
     pooled: bool = False,
+    gradual: bool = False,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
@@ -185,6 +186,7 @@ async def draw_dictionary(
         regularisation=settings.regularisation,
         own_frequencies=own_frequencies,
         pooled=pooled,
+        gradual=gradual,
     )
     if run.resumed is not None or run.agreed.get(_DRAWN) is not None:
         cohort.recall(request, check)

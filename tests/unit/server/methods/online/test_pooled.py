@@ -13,7 +13,7 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.own_model import own_features
+from kernfed.methods.online.own_model import Gate, own_features
 from kernfed.methods.online.parameters import load_parameters
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
@@ -207,18 +207,28 @@ def test_a_job_of_before_goes_on_with_gradients(tmp_path: Path) -> None:
     assert {c["rows"] for c in finding(after)["clients"].values()} == {20}
 
 
+@pytest.mark.parametrize("share", ["statistics", "gradients"])
+def test_a_job_says_how_clients_go_over_to_the_others(tmp_path: Path, share: str) -> None:
+    """Clients follow the rule that the job's key names, whatever is shared."""
+    for experts in ("own", "gated"):
+        made = clients(tmp_path / experts, num_rows=10)
+        made.run(stream_job(num_frequencies=4, share=share, experts=experts))
+        client: Any = made.jobs["c0"].memo("online client", lambda: None)
+        assert client.state.learner.own.gated is (experts == "gated")
+
+
 def test_the_kept_model_is_that_which_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a client keeps predicts a row as its learner does, before and after the others count."""
-    for deviations, is_open in ((1e9, False), (-1e9, True)):
-        monkeypatch.setattr("kernfed.methods.online.own_model.DEVIATIONS", deviations)
-        made = clients(tmp_path / str(deviations), num_rows=20)
+    """What a client keeps predicts a row as its learner does, however far the others count."""
+    for share in (0.0, 0.4, 1.0):
+        monkeypatch.setattr(Gate, "share", lambda *_, share=share: share)
+        made = clients(tmp_path / str(share), num_rows=20)
         made.run(stream_job(**SETTINGS, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false"))
         x, _ = stream_rows(5, seed=9)
         kept = load_kept_model(made.folder / "c0" / "model")
         scores = kept.predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
         client: Any = made.jobs["c0"].memo("online client", lambda: None)
         state = client.state
-        assert state.learner.own.is_open is is_open
+        assert state.learner.own.share == share
         for row, score in zip(x, scores, strict=True):
             z = own_features(client.own_features.of_row(row))
             f = CommonRidges(state.theta, np.ones(2)).predict(z)
