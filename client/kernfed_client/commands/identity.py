@@ -89,7 +89,7 @@ def csr(
     role = Role.OPERATOR if operator else Role.CLIENT
     path = write_request(identity, check_name(name, role))
     typer.echo(str(path))
-    print_note(f"Send this file to whoever keeps the CA, and runs: kernfed pki sign {path.name} --as {role}/{name}")
+    print_note(f"Send this file to whoever keeps the CA, who runs: kernfed pki sign {path.name} --as {role}/{name}")
 
 
 def install_cert(

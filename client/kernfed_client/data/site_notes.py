@@ -37,8 +37,8 @@ def _joined_notes(data: LocalData) -> list[str]:
         return []
     names = listed([repr(name) for name in data.joined_columns], more=" and {left} more")
     return [
-        f"batches and folds are of up to {data.block_rows:,} rows or more, if the job has any: of smaller ones, fewer "
-        f"rows than policy.min_rows would stand out in column {names}"
+        f"batches and folds, if the job has any, are of whole blocks of rows, and the largest block has "
+        f"{data.block_rows:,}: of smaller ones, fewer rows than policy.min_rows would stand out in column {names}"
     ]
 
 

@@ -44,7 +44,7 @@ def list_clients(
         ]
         for client in clients
     ]
-    columns = ["client", "state", "data sets", "device", "release", "last seen", "certificate", "jobs"]
+    columns = ["client", "state", "data sets", "device", "release", "last seen", "valid", "jobs"]
     print_table(columns, rows)
 
 

@@ -101,23 +101,42 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-    """Print a table: ruled on a terminal; piped, plain columns that are never cut or wrapped."""
+    """Print a table: ruled on a terminal, without rules on a narrow one; piped, plain columns that are never wrapped.
+
+    Nothing is cut off: where even its words do not fit, the lines are plain ones, which the terminal itself wraps.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
+    widths = _widths(columns, cells, len)
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415  # piped output does without
         from rich.table import Table  # noqa: PLC0415  # piped output does without
         from rich.text import Text  # noqa: PLC0415  # piped output does without
 
-        table = Table(*columns, title=title or None, title_justify="left")
-        for row in cells:
-            table.add_row(*map(Text, row))
-        Console().print(table)
-        return
+        console, fits = Console(), True
+        table, given = Table(title=title or None, title_justify="left"), list(widths)
+        if sum(widths) + 3 * len(columns) + 1 > console.width:
+            table.box, table.pad_edge = None, False
+            words = _widths(columns, cells, lambda text: max(map(len, text.split()), default=0))
+            left = console.width - sum(words) - 2 * (len(columns) - 1)
+            for i, word in enumerate(words):
+                more = min(max(left, 0), widths[i] - word)
+                given[i], left = word + more, left - more
+            fits = left >= 0
+        if fits:
+            for name, width in zip(columns, given, strict=True):
+                table.add_column(name, width=width)
+            for row in cells:
+                table.add_row(*map(Text, row))
+            console.print(table)
+            return
     if title:
         typer.echo(title)
-    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     for row in [list(columns), *cells]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], of: Callable[[str], int]) -> list[int]:
+    return [max([of(name), *(of(row[i]) for row in cells)]) for i, name in enumerate(columns)]
 
 
 def print_rich(what: Any) -> None:

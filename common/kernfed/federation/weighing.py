@@ -17,6 +17,7 @@ class Weighing:
     def __init__(self) -> None:
         self._ledger = Ledger()
         self._max_share = 1.0
+        self.may_cap = True
         self._rows_fraction: float | None = None
         self._behind = RowsBehind()
 
@@ -39,9 +40,9 @@ class Weighing:
         """
         self._ledger.spread, self._ledger.model_spread = spread, of_models
 
-    def cap(self, max_share: float) -> None:
-        """State the largest share of the weight that a client has in a mean."""
-        self._max_share = max_share
+    def cap(self, max_share: float, *, acts: bool = True) -> None:
+        """State the largest share of the weight that a client has in a mean; whether the job's method knows one."""
+        self._max_share, self.may_cap = max_share, acts
 
     def count_rows(self, min_fraction: float) -> None:
         """State the part of the training rows that must stand behind a step; from now on rounds tell theirs."""

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from kernfed.errors import ConfigError
 from kernfed.section import ACCEPTED
+from kernfed.wording import listed
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -86,7 +88,7 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
         key = ".".join([*_path(data, table), *last]) or "(file)"
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            text = f"unknown key{_suggestion(model, loc)}"
+            text = _unknown_key(model, loc)
         elif problem["type"] == "union_tag_invalid":
             told = problem["ctx"]
             text = f"{told['discriminator']} is {told['tag']!r:.80}, not known here; known are {told['expected_tags']}"
@@ -110,11 +112,33 @@ def _path(data: Any, loc: Sequence[str | int]) -> Iterator[str]:
         data = data[part] if part in known else None
 
 
-def _suggestion(model: type[BaseModel], loc: list[str]) -> str:
-    """The nearest known key; for a key that stands in the wrong table, where it belongs."""
-    known: dict[str, set[str]] = {}
-    _collect(model, "", known)
+def _unknown_key(model: type[BaseModel], loc: list[str]) -> str:
+    """What to do about a key: where it belongs, or which kinds of its table have it, or the nearest known key."""
     here, wrong = (loc[0] if len(loc) > 1 else ""), loc[-1]
+    kinds = _kinds(model.model_fields[here]) if here in model.model_fields else {}
+    if len(loc) == 3 and (others := [kind for kind, inner in kinds.items() if wrong in inner.model_fields]):
+        return f"{loc[1]} has no such key; it is one of {listed(others)}; remove it"
+    known: dict[str, set[str]] = {}
+    _collect(model, "", known, set(kinds.values()) - {kinds.get(loc[1])} if kinds else set())
+    return f"unknown key{_suggestion(known, here, wrong)}"
+
+
+def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """The kinds of a table of which one key says what it is, such as the methods, by that key's value."""
+    if not isinstance(field.discriminator, str):
+        return {}
+    members = [
+        arg for arg in getattr(field.annotation, "__args__", ()) if isinstance(arg, type) and issubclass(arg, BaseModel)
+    ]
+    return {
+        tag: member
+        for member in members
+        for tag in getattr(member.model_fields[field.discriminator].annotation, "__args__", ())
+    }
+
+
+def _suggestion(known: dict[str, set[str]], here: str, wrong: str) -> str:
+    """The nearest known key; for a key that stands in the wrong table, where it belongs."""
     elsewhere = sorted(known.get(wrong, set()) - {here})
     if elsewhere:
         tables = " or ".join(f"[{table}]" if table else "the top of the file" for table in elsewhere)
@@ -123,11 +147,11 @@ def _suggestion(model: type[BaseModel], loc: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else "; remove it"
 
 
-def _collect(model: type[BaseModel], table: str, known: dict[str, set[str]]) -> None:
+def _collect(model: type[BaseModel], table: str, known: dict[str, set[str]], without: set[Any]) -> None:
     """Every key of a model and of the tables below it, each with the first-level tables that it may stand in."""
     for name, field in model.model_fields.items():
         known.setdefault(name, set()).add(table)
         for arg in (field.annotation, *getattr(field.annotation, "__args__", ())):
             for inner in (arg, *getattr(arg, "__args__", ())):
-                if isinstance(inner, type) and issubclass(inner, BaseModel):
-                    _collect(inner, table or name, known)
+                if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in without:
+                    _collect(inner, table or name, known, without)

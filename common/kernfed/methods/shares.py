@@ -54,9 +54,12 @@ class SharesFinding(Finding):
         clients = (ClientShare(c, rows[c], after.get(c), before[c] if c in lowered else None) for c in sorted(rows))
         return cls(by, tuple(clients))
 
-    @property
-    def notes(self) -> Iterator[str]:
-        """What an operator should look at: caps that act, and clients that outweigh the others."""
+    def notes(self, *, may_cap: bool = True) -> Iterator[str]:
+        """What an operator should look at: caps that act, and clients that outweigh the others.
+
+        Args:
+            may_cap: Whether the job's method knows `cohort.max_share`.
+        """
         capped = [
             f"{c.client} counts {percent(c.share)}, and not {percent(c.uncapped)}"
             for c in self.clients
@@ -65,10 +68,11 @@ class SharesFinding(Finding):
         if capped:
             yield f"cohort.max_share acts on the weights by {self.by}: {listed(capped)}"
         counts = {c.client: c.share for c in self.clients if c.share is not None}
+        remedy = "the rows that it states, or give cohort.max_share" if may_cap else "that this is meant"
         for client in outweighing(counts):
             yield (
                 f"{client} has {percent(counts[client])} of the weight, by {self.by}: the result is mostly its own; "
-                "check the rows that it states, or give cohort.max_share"
+                f"check {remedy}"
             )
         rows = {c.client: float(c.rows) for c in self.clients}
         if counts and self.by != ROWS and sum(rows.values()) > 0:

@@ -96,11 +96,11 @@ def install_bundle(
     if not (folder / files.KEY).exists():
         raise IdentityError(f"{folder / files.KEY} is missing: install into the folder where the request was made")
     key = site_key(folder)
-    raw = files.read_bytes(bundle)
+    raw = files.read_bytes(bundle, "give the file that `kernfed pki sign` wrote")
     certificate, *rest = re.findall(
         rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\r?\n?", raw, re.DOTALL
     ) or [b""]
-    ca_pem = files.read_bytes(ca) if ca else b"".join(rest[:1])
+    ca_pem = files.read_bytes(ca, "give the federation's ca.pem") if ca else b"".join(rest[:1])
     if not ca_pem:
         raise ConfigError(f"{bundle} holds no CA certificate: give the federation's ca.pem with --ca")
     principal = principal_of(files.parse_certificate(certificate, bundle))

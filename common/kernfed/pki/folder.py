@@ -25,6 +25,11 @@ KEY = "key.pem"
 CA = "ca.pem"
 ABOUT = "identity.json"
 _NEXT = ".next"
+_NO_IDENTITY = (
+    "give the folder of an identity with --identity. A client's is made by `kernfed-client enrol --token-file FILE "
+    "--identity DIR`, the first operator's by `kernfed pki init`, that of a further operator by `kernfed-client csr "
+    "--operator`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,12 @@ def read_about(folder: Path) -> About:
     return about
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file of an identity folder.
+def read_bytes(path: Path, missing: str = _NO_IDENTITY) -> bytes:
+    """Read a file of an identity folder, or one for it.
+
+    Args:
+        path: The file.
+        missing: What to do where there is none.
 
     Raises:
         IdentityError: It is missing or unreadable.
@@ -139,11 +148,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise IdentityError(
-            f"{path} is missing: give the folder of an identity with --identity. A client's is made by `kernfed-client "
-            "enrol --token-file FILE --identity DIR`, the first operator's by `kernfed pki init`, that of a further "
-            "operator by `kernfed-client csr --operator`"
-        ) from None
+        raise IdentityError(f"{path} is missing: {missing}") from None
     except OSError as err:
         raise IdentityError(f"cannot read {path}: {err.strerror}; run as the user who owns it") from None
 

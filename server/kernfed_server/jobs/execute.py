@@ -18,6 +18,7 @@ from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Begins, Needs
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
+from kernfed.methods.shared_settings import MAX_SHARE
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
@@ -61,7 +62,7 @@ async def execute(
     """
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
-    cohort.cap(job.cohort.max_share)
+    cohort.cap(job.cohort.max_share, acts=MAX_SHARE not in job.unused_keys())
     if "cohort.min_rows_fraction" not in job.unused_keys():
         cohort.count_rows(job.cohort.min_rows_fraction)
     needs = method_of(job.method).needs(job.method)

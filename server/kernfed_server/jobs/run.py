@@ -327,7 +327,7 @@ class Run:
         rows = {client: known.get(client, 0) for client in {*self._cohort.clients, *weights}}
         finding = SharesFinding.of(by, rows, weights, self._cohort.counted(weights))
         self.publish(finding)
-        for note in finding.notes:
+        for note in finding.notes(may_cap=self._cohort.may_cap):
             self.note_once(note)
 
     async def optional(self, replies: Awaitable[dict[str, R]], otherwise: str) -> dict[str, R]:

@@ -39,9 +39,10 @@ def personalise_section(finding: PersonaliseFinding) -> Section:
         svg = heat_map(title, shown, distances[np.ix_(order, order)], "MMD, unbiased", limit=None)
         charts.append(Chart(title, svg, "0: no further apart than the noise of their rows."))
     differ = differing(finding)
+    begins = tuple(f"{name}{mark}" for name in names for mark in ":,")  # a client's name stays as it is
     text = (
         f"Weights: {_WEIGHTS.get(finding.weights, finding.weights)}. Trainer: {finding.trainer}. "
-        + " ".join(f"{w[:1].upper()}{w[1:]}." for w in finding.words)
+        + " ".join(f"{w if w.startswith(begins) else w[:1].upper() + w[1:]}." for w in finding.words)
         + differ
         + " Each client keeps its model, for kernfed-client predict."
     )
@@ -73,7 +74,7 @@ def personalise_overview(finding: PersonaliseFinding) -> Overview:
 def teachers(learner: Learner, limit: int = 3) -> str:
     """Whom a client learns from, most weight first, e.g. `itself 62 %, va 30 %`; the rest in one."""
     if not learner.told:
-        return "not told"
+        return "not told" if learner.learns else "–"
     found = learner.learns_from
     parts = [
         f"{'itself' if t.client == learner.client else t.client} {100 * t.weight:.0f} %"

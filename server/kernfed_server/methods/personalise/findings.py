@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -58,6 +58,7 @@ def finding_of(
     trainer: str,
     words: Sequence[str],
     promises: Promises,
+    learners: Container[str],
 ) -> PersonaliseFinding:
     """The finding of a job.
 
@@ -69,6 +70,7 @@ def finding_of(
         trainer: How models were trained.
         words: What people should know.
         promises: What embeddings say.
+        learners: The clients that get a model in this job.
     """
     clients = []
     for i, client in enumerate(found.clients):
@@ -79,6 +81,7 @@ def finding_of(
                 client=client,
                 num_rows=int(found.num_rows[i]),
                 told=bool(row.any()),
+                learns=client in learners,
                 choice=found.choices[i],
                 learns_from=tuple(Teacher(found.clients[k], round(float(row[k]), 4)) for k in order),
                 effective_rows=round(_effective_rows(row, found.num_rows), 1),

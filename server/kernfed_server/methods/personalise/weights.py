@@ -50,6 +50,7 @@ from kernfed_server.methods.personalise.directions import (
 from kernfed_server.methods.personalise.findings import finding_of, mean_weights, promises
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 
+_HELPS = "it gets no model: method.targets names others"
 _NO_LEARNER = "none of the clients that method.targets names takes part, so nobody is left to learn"
 
 
@@ -243,7 +244,8 @@ class Personalisation:
                     f'may tell; allow collaboration_weights in their policies, or use trainer = "exact". {err}'
                 ) from err
         withheld = set(self._withheld)
-        choices = dict.fromkeys(set(clients) - set(self.joining or clients), "in the earlier job")
+        choices = dict.fromkeys(set(clients) - set(self.learners), _HELPS)
+        choices |= dict.fromkeys(set(clients) - set(self.joining or clients), "in the earlier job")
         choices |= {c: r.choice + ("; teaches nobody" if c in withheld else "") for c, r in replies.items()}
         found = empty.with_told({c: r.weights for c, r in replies.items()}, choices)
         silent = sorted(set(self.learners) - set(found.told))
@@ -285,7 +287,7 @@ class Personalisation:
         requests = local_requests(self.setup, ridge_of(self.settings), both, federated)
         same = await measured(self.cohort.ask_each(requests, drawn=True), task, self.run)
         without = ", ".join(sorted(metrics.clients.keys() - personal.clients.keys()))
-        self.say(f"{without}: no personal model; the metrics of all rows together are of the other {len(both)} clients")
+        self.say(f"no personal model for {without}; the metrics of all rows together are of the clients that have one")
         return replace(metrics, pooled={**metrics.pooled, **same.pooled}).merged(personal)
 
     def publish(self, found: Collaboration, metrics: RoundMetrics) -> None:
@@ -300,6 +302,7 @@ class Personalisation:
             trainer=settings.trainer,
             words=self.words,
             promises=promises(parts, found.weights, distances),
+            learners=self.learners,
         )
         self.run.publish(finding)
         self.run.weighs(*mean_weights(found))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 import pytest
 
-from kernfed.cli.output import print_json
+from kernfed.cli.output import print_json, print_table
 
 
 def test_signs_that_nobody_sees_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +19,20 @@ def test_signs_that_nobody_sees_are_escaped(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(printed) == value
     assert "Zürich" in printed
     assert all(c.isprintable() or c == "\n" for c in printed)
+
+
+@pytest.mark.parametrize(("width", "lines", "ruled"), [(120, 6, True), (80, 4, False), (50, 2, False)])
+def test_a_narrow_terminal_cuts_no_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, lines: int, ruled: bool
+) -> None:
+    """Rules go first, then cells are wrapped at blanks; where words do not fit, the terminal wraps plain lines."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    row = ["switzerland", "connected", "heart", "cpu (1 threads)", "0.1.0", "2026-11-29 20:52", "90 days left"]
+    print_table(["client", "state", "data sets", "device", "release", "last seen", "valid"], [row])
+    printed = re.sub("\x1b[^m]*m", "", capsys.readouterr().out)
+    assert all(word in printed for word in " ".join(row).split())
+    assert ("│" in printed) is ruled
+    assert len(printed.splitlines()) <= lines
+    assert not ruled or max(map(len, printed.splitlines())) <= width

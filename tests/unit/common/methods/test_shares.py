@@ -27,14 +27,16 @@ def test_who_outweighs_the_others(parts: dict[str, float], named: list[str]) -> 
 def test_notes_name_the_client_and_what_to_do() -> None:
     """A share above the limit, a cap that acts, and rows that own the scales where means go by something else."""
     three = (ClientShare("a", 1, 0.1), ClientShare("b", 1, 0.1), ClientShare("m", 99, 0.8))
-    (note,) = SharesFinding("training rows", three).notes
+    (note,) = SharesFinding("training rows", three).notes()
     assert note.startswith("m has 80 % of the weight, by training rows")
-    assert "cohort.max_share" in note
+    assert note.endswith("check the rows that it states, or give cohort.max_share")
+    (note,) = SharesFinding("training rows", three).notes(may_cap=False)
+    assert note.endswith("the result is mostly its own; check that this is meant")
     capped = (ClientShare("a", 60, 0.3), ClientShare("b", 60, 0.3), ClientShare("m", 2**52, 0.4, 1.0))
-    (note,) = SharesFinding("training rows", capped).notes
+    (note,) = SharesFinding("training rows", capped).notes()
     assert note == "cohort.max_share acts on the weights by training rows: m counts 40 %, and not 100 %"
     alike = tuple(ClientShare(c, n, 1 / 3) for c, n in (("a", 60), ("b", 60), ("m", 2**52)))
-    (note,) = SharesFinding(ALIKE, alike).notes
+    (note,) = SharesFinding(ALIKE, alike).notes()
     assert note.startswith("m states 100 % of the training rows: the scales and means that all agree on")
 
 

@@ -108,6 +108,8 @@ def test_installing_the_wrong_certificate(ids: Identities, tmp_path: Path) -> No
     assert snapshot(tmp_path / "a") == before
     with pytest.raises(IdentityError, match=r"no-such.*is missing|key\.pem is missing"):
         install_bundle(tmp_path / "c", bundle)
+    with pytest.raises(IdentityError, match=r"no\.pem is missing: give the file that `kernfed pki sign` wrote"):
+        install_bundle(tmp_path / "a", tmp_path / "no.pem")
 
 
 def test_no_coordinator_by_signing(ids: Identities, tmp_path: Path) -> None:

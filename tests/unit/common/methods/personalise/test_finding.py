@@ -29,6 +29,7 @@ def test_it_is_written_and_read_back() -> None:
                     "learns_from": [{"client": "a", "weight": 0.9}],
                     "effective_rows": 24.5,
                     "scores": {"personal": {"mse": 0.25}},
+                    "learns": True,
                 }
             ],
         }.items()

@@ -33,7 +33,7 @@ def finding(num: int = 3) -> dict[str, Any]:
     return {
         "weights": "crossfit",
         "trainer": "exact",
-        "words": ["chosen for all"],
+        "words": ["chosen for all", "<site-0>, b: not told"],
         "clients": clients,
         "matrix": matrix.tolist(),
         "distances": (1 - np.eye(num)).tolist(),
@@ -48,7 +48,7 @@ def test_the_section_shows_weights_distances_and_gains() -> None:
         "Distance between clients' embeddings (MMD)",
     ]
     assert "<site-1>" not in "".join(chart.svg for chart in section.charts)
-    assert "Chosen for all." in section.text
+    assert "Chosen for all. <site-0>, b: not told." in section.text
     assert section.table is not None
     found = ["<site-1>", "20", "itself 90 %, <site-0> 5 %, others 5 %", "24", "embedding, h 0.5", "0.2", "+0.3", "+0.1"]
     assert section.table.rows[1] == found
@@ -75,6 +75,7 @@ def test_gains_are_told_in_log_loss_for_classes() -> None:
     assert gain_metric([Learner("a", scores={"personal": {"mse": 1.0, "log_loss": 2.0}})]) == "log_loss"
     assert gain_metric([Learner("a")]) is None
     assert teachers(Learner("a", told=False)) == "not told"
+    assert teachers(Learner("a", learns=False)) == "–"
 
 
 @pytest.mark.parametrize("num", [1, 3, 30])

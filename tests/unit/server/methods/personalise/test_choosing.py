@@ -35,8 +35,11 @@ def test_only_the_clients_that_are_named_learn(tmp_path: Path, trainer: str, wei
     some = run(personal_job(targets=["bee", "dog"], **settings), clients(rows, tmp_path / "some"))
     found = {c["client"]: c for c in finding(some)["clients"]}
     assert [name for name, c in found.items() if c["told"]] == ["bee", "dog"]
+    assert [name for name, c in found.items() if c["learns"]] == ["bee", "dog"]
+    assert found["ant"]["choice"] == "it gets no model: method.targets names others"
+    assert "cohort.max_share" not in notes(some), "a key that the method refuses"
     assert [name for name in rows if (tmp_path / "some" / name / "model").exists()] == ["bee", "dog"]
-    assert trainer == "fedavg" or "ant, cat, eel, fox: no personal model" in notes(some)
+    assert trainer == "fedavg" or "no personal model for ant, cat, eel, fox" in notes(some)
     assert sorted(c for c, m in some.final.clients.items() if "personal" in m) == ["bee", "dog"]
     everyone = run(personal_job(**settings), clients(rows, tmp_path / "all"))
     for name in ("bee", "dog"):
