@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{place}: {seconds:.0f} s", flush=True)
     apart = compare(out, quick=options.quick)
     print("\n".join(apart) if apart else "all numbers that have a record are within its errors")
+    print(f"tables (.log, .json) and pictures: {out}")
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0

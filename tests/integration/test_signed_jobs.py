@@ -213,7 +213,9 @@ async def test_a_job_of_a_revoked_operator_is_refused_at_the_clients(tmp_path: P
         await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=1)
         watching = asyncio.ensure_future(fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=5000))
         await asyncio.to_thread(fed.identities.pki.revoke, "operator/ann", why="left")
-        with pytest.raises(RevokedError, match="ann was revoked"):
+        with pytest.raises(
+            RevokedError, match=r"ann was revoked: make a new request with `kernfed-client csr --operator`"
+        ):
             await watching
         async with OperatorClient(bob, f"localhost:{fed.ports.federation}", timeout_s=LIMIT_S) as operator:
             async with asyncio.timeout(LIMIT_S):

@@ -100,6 +100,7 @@ def test_all_tables_go_on_after_an_interruption(
     told = capsys.readouterr().out
     assert "[2/2] b_bad: ended with 1 after" in told
     assert "good: s, m: 1.0, and 2.0 is recorded" in told
+    assert f"pictures: {out / 'all-quick'}" in told
     assert (out / "all-quick" / "b_bad.log").read_text() == "no images\n"
     (scripts / "b_bad.py").write_text("")
     (scripts / "a_good.py").write_text("raise SystemExit('run again')")

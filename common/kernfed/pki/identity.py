@@ -269,9 +269,12 @@ def admission(
         if who.federation != federation:
             raise PermissionDeniedError(f"{who} is of federation {who.federation!r}; this is {federation!r}")
         if is_revoked(who.serial):
-            raise RevokedError(
-                f"the certificate of {who} was revoked: ask the operator for a new token and enrol again"
+            again = (
+                "make a new request with `kernfed-client csr --operator`, into an empty folder"
+                if who.role is Role.OPERATOR
+                else "ask the operator for a new token and enrol again"
             )
+            raise RevokedError(f"the certificate of {who} was revoked: {again}")
 
     return admit
 

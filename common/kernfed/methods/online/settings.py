@@ -134,7 +134,7 @@ class OnlineSettings(DictionarySettings):
     experts: Annotated[Literal["own", "gated", "kernels"], Only(rates="adaptive")] = Field(
         "own",
         description="own: a client also weighs a model of its own, and a ridge over the kernels. gated: likewise, but "
-        "it goes over from its own model to the others all at once. kernels: their mix.",
+        "with statistics too it goes over from its own model to the others all at once. kernels: their mix.",
     )
     budget: Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"] = Field(
         "auto",
@@ -168,6 +168,8 @@ class OnlineSettings(DictionarySettings):
         if d != "auto" and d < 1:
             raise ValueError(f"num_frequencies is {d}; give at least 1")
         if self.value_in_effect("share") == "gradients":
+            if self.experts == "gated":
+                raise ValueError('experts = "gated" is what gradients do anyway; leave it out')
             self.sizes(8)
         else:
             self.pooled_frequencies(self.batch_rows)

@@ -70,7 +70,6 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         exploration=settings.exploration,
         weight_learning_rate=weight_rate,
         own_frequencies=0 if paper or settings.experts == "kernels" else OWN_FREQUENCIES,
-        gradual=settings.experts == "own",
     )
     rate = fixed_rate(settings.learning_rate, "learning_rate", settings, opened) if paper else None
     least = settings.exploration / num_bins(dictionary.num_kernels, bin_size)

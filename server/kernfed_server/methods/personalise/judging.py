@@ -41,8 +41,8 @@ async def judged(job: Personalisation, spec: NetworkSpec, found: Collaboration) 
     scored = [c for c in told if c in scores and scores[c].num_scored > 0]
     if not scored:
         job.say(
-            "no client has enough rows to leave half of them out (policy.min_rows), so the weights of networks are "
-            "those of ridge models"
+            "no client can leave half of its rows out: each half must hold policy.min_rows rows, and as many of each "
+            "value that few rows have; so the weights of networks are those of ridge models"
         )
         return found
     chosen = choose(

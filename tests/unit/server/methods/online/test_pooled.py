@@ -207,14 +207,15 @@ def test_a_job_of_before_goes_on_with_gradients(tmp_path: Path) -> None:
     assert {c["rows"] for c in finding(after)["clients"].values()} == {20}
 
 
-@pytest.mark.parametrize("share", ["statistics", "gradients"])
-def test_a_job_says_how_clients_go_over_to_the_others(tmp_path: Path, share: str) -> None:
-    """Clients follow the rule that the job's key names, whatever is shared."""
-    for experts in ("own", "gated"):
-        made = clients(tmp_path / experts, num_rows=10)
-        made.run(stream_job(num_frequencies=4, share=share, experts=experts))
-        client: Any = made.jobs["c0"].memo("online client", lambda: None)
-        assert client.state.learner.own.gated is (experts == "gated")
+@pytest.mark.parametrize(("share", "experts"), [("statistics", "own"), ("statistics", "gated"), ("gradients", "own")])
+def test_a_job_says_how_clients_go_over_to_the_others(tmp_path: Path, share: str, experts: str) -> None:
+    """With statistics clients follow the rule that the job's key names, with gradients there is the former alone."""
+    made = clients(tmp_path, num_rows=10)
+    made.run(stream_job(num_frequencies=4, share=share, experts=experts))
+    client: Any = made.jobs["c0"].memo("online client", lambda: None)
+    assert client.state.learner.own.gated is ((share, experts) != ("statistics", "own"))
+    with pytest.raises(ConfigError, match="what gradients do anyway"):
+        stream_job(share="gradients", experts="gated")
 
 
 def test_the_kept_model_is_that_which_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
