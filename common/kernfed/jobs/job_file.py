@@ -60,6 +60,8 @@ class JobFile(Section):
     def unused_keys(self) -> Mapping[str, str]:
         """Keys that do nothing with this job's method, dotted, each with what the method does instead."""
         found = {**_start_unused(self.method), **self.method.unused_keys(self.data.task if self.data else None)}
+        if self.start_from:
+            found |= {f"method.{key}": "begins where start_from says" for key in method_of(self.method).starts}
         if "features" in found or self.data is None:
             return found
         if method_of(self.method).unscaled(self.method):

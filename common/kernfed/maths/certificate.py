@@ -42,7 +42,7 @@ def quadratic_distance(
         return Bracket(0.0, 0.0)
     if size == 0.0:
         return Bracket(0.0, math.inf)
-    low = max(ridge * size**2, energy or 0.0)
+    low = max(ridge * size**2, min(energy or 0.0, largest * size**2))
     most = slope / math.sqrt(ridge * low)
     high = largest * size**2 if energy is None else low
     least = max(slope / math.sqrt(largest * high), abs(float(np.vdot(gradient, weights))) / high)

@@ -82,6 +82,8 @@ class Method(Generic[S]):
     """The artifact of an earlier job that the files named by a job are; empty: they are the operator's own."""
     begins: Begins = Begins.NOTHING
     """What a job takes over from the one that its `start_from` names."""
+    starts: tuple[str, ...] = ()
+    """Keys of `[method]` that say where a job begins; they do nothing where `start_from` does."""
     progress: tuple[str, ...] = ("rounds",)
     """Keys of `[method]` in which a job that takes over a state may differ from the one that left it."""
     lengthscale: Callable[[S], Lengthscale] | None = None

@@ -67,6 +67,7 @@ def _linear(
         rounds=lambda s: s.rounds,
         check=_check,
         begins=Begins.MODEL,
+        starts=("begin",) if "begin" in settings.model_fields else (),
         steps=steps,
         asks=asks,
         fixed=FIXED,

@@ -56,10 +56,7 @@ HEAD = ("cross-entropy", "squared")
 Begin = Annotated[
     Annotated[
         Literal["zero", "dkrr"],
-        Field(
-            description="Weights before round 1: zeros, or the mean of the clients' own solutions, as of `dkrr`; what "
-            "`start_from` names takes their place."
-        ),
+        Field(description="Weights before round 1: zeros, or the mean of the clients' own solutions, as of `dkrr`."),
     ],
     Only(loss="ridge"),
 ]

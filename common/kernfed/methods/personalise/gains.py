@@ -83,7 +83,7 @@ def gain_of(
     if largest <= 0.0:
         return Gain(alone, error - alone, 0.0, 0.0, 0)
     dimension = trace / largest
-    order = np.lexsort((np.arange(len(num_rows)), np.arange(len(num_rows)) != target, distances[target]))
+    order = np.argsort(distances[target], kind="stable")
     order = np.concatenate([[target], order[order != target]])
     apart, rows, count = distances[target][order], np.cumsum(num_rows[order]), np.arange(len(order))
     u = theorem_constant(len(num_rows), n)

@@ -305,7 +305,8 @@ class Personalisation:
             learners=self.learners,
         )
         self.run.publish(finding)
-        self.run.weighs(*mean_weights(found))
+        if not settings.targets:  # else the share in few models of those that they are for would be told of as large
+            self.run.weighs(*mean_weights(found))
 
     def _distances(self) -> Floats:
         parts = [self.embeddings[c] for c in self.clients]

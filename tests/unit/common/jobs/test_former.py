@@ -198,6 +198,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
         (job_text("newton", "nothing"), "start_from names their folder"),
         (job_text("dkrr", "first"), "start_from belongs to .*fedavg"),
         (job_text("personalise", "first"), "start_from belongs to"),
+        (job_text("fedavg", "first", begin="dkrr"), "fedavg begins where start_from says; remove method.begin"),
     ):
         with pytest.raises((ConfigError, DataError), match=said):
             run(tmp_path, "next", text)

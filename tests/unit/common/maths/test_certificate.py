@@ -39,3 +39,10 @@ def test_a_norm_below_the_ridge_is_refused() -> None:
     weights = np.array([[3.0], [4.0]])
     assert not list(not_an_energy(weights, 2.5, 0.1))
     assert list(not_an_energy(weights, 2.4, 0.1))
+
+
+def test_a_size_that_no_eigenvalues_give_brings_no_model_nearer() -> None:
+    """A stated |W|_H² counts for no more than the largest eigenvalue allows."""
+    weights, gradient = np.full((3, 1), 1.0), np.full((3, 1), 0.1)
+    most = quadratic_distance(weights, gradient, 0.01, energy=6.0, largest=2.0)
+    assert quadratic_distance(weights, gradient, 0.01, energy=6e9, largest=2.0) == most
