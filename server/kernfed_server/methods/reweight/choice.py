@@ -14,6 +14,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.reweight.choice_messages import Compared
 from kernfed.methods.reweight.messages import MIXTURE, UNWEIGHTED
 from kernfed.metric_names import METRICS
+from kernfed_server.jobs.verdict import LEVEL
 from kernfed_server.methods.reweight.reweighting import Reweighting
 from kernfed_server.methods.reweight.rules import Choice
 
@@ -112,7 +113,8 @@ def tell(job: Reweighting, metrics: RoundMetrics) -> None:
     worse = [
         client for client, (a, b) in sorted(values.items()) if (b > a if names[0] != "the weighted model" else a > b)
     ]
-    if with_ <= without:
+    told_anyway = job.settings.deliver == "better-on-test"  # it says which model is the job's
+    if with_ <= without + (0.0 if told_anyway else LEVEL * abs(without)):
         return
     if job.settings.deliver == "better":
         end = "It is the job's model all the same, for the test rows that are shown do not choose"
