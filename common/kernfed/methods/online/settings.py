@@ -169,7 +169,8 @@ class OnlineSettings(DictionarySettings):
             raise ValueError(f"num_frequencies is {d}; give at least 1")
         if self.value_in_effect("share") == "gradients":
             if self.experts == "gated":
-                raise ValueError('experts = "gated" is what gradients do anyway; leave it out')
+                keys = ", ".join(self._keys_of_gradients) or "share"
+                raise ValueError(f'experts = "gated" is what gradients, which {keys} chooses, do anyway; leave one out')
             self.sizes(8)
         else:
             self.pooled_frequencies(self.batch_rows)
@@ -179,9 +180,17 @@ class OnlineSettings(DictionarySettings):
         """As for all sections; `share = "auto"` stands for gradients where a key of theirs is set."""
         if key != "share" or self.share != "auto":
             return super().value_in_effect(key)
+        return (
+            "gradients"
+            if self._keys_of_gradients or self.rates == "paper" or self.experts == "kernels"
+            else "statistics"
+        )
+
+    @property
+    def _keys_of_gradients(self) -> list[str]:
+        """Keys that are set, and act with gradients alone."""
         fields = type(self).model_fields
-        chosen = any(getattr(self, name) != fields[name].default for name in _OF_GRADIENTS)
-        return "gradients" if chosen or self.rates == "paper" or self.experts == "kernels" else "statistics"
+        return [name for name in _OF_GRADIENTS if getattr(self, name) != fields[name].default]
 
     def sizes(self, float_bytes: int) -> tuple[int, int]:
         """M and D of gradients: as set, or as the budget allows.

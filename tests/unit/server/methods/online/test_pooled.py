@@ -214,7 +214,7 @@ def test_a_job_says_how_clients_go_over_to_the_others(tmp_path: Path, share: str
     made.run(stream_job(num_frequencies=4, share=share, experts=experts))
     client: Any = made.jobs["c0"].memo("online client", lambda: None)
     assert client.state.learner.own.gated is ((share, experts) != ("statistics", "own"))
-    with pytest.raises(ConfigError, match="what gradients do anyway"):
+    with pytest.raises(ConfigError, match="is what gradients, which share chooses, do anyway"):
         stream_job(share="gradients", experts="gated")
 
 
