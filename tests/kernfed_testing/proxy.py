@@ -49,6 +49,7 @@ class Proxy:
         """
         self._upstream = upstream
         self._lines: set[_Line] = set()
+        self._accepting: set[asyncio.Task[None]] = set()
         self._flows = {direction: asyncio.Event() for direction in Direction}
         self.resume()
         self._changed = asyncio.Condition()
@@ -78,7 +79,7 @@ class Proxy:
         if self._watching is not None:
             self._watching.cancel()
         self.cut()
-        tasks = [task for line in self._lines for task in line.tasks]
+        tasks = [*self._accepting, *(task for line in self._lines for task in line.tasks)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -136,13 +137,21 @@ class Proxy:
             await self._changed.wait_for(condition)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuses:
+        accepting = asyncio.current_task()
+        assert accepting is not None
+        self._accepting.add(accepting)
+        try:
+            await self._connect(reader, writer)
+        finally:  # also where this proxy ends while the coordinator is dialled
             writer.transport.abort()
+            self._accepting.discard(accepting)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
             return
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream())
         except OSError:
-            writer.transport.abort()
             return
         line = _Line(writer, up_writer)
         self._lines.add(line)

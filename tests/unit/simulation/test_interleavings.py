@@ -57,10 +57,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest.fixture(scope="module")
-def twins(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Array]]:
+class Twins(dict[str, dict[str, Array]]):
     """The last checkpoint of each method's job, left in peace."""
-    return {m: asyncio.run(undisturbed(tmp_path_factory.mktemp("twin"), files, job_text(m))) for m in METHODS}
+
+    def __repr__(self) -> str:
+        """A word, for whole checkpoints hide in the report of a failure what it was."""
+        return "twins"
+
+
+@pytest.fixture(scope="module")
+def twins(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    """The last checkpoint of each method's job, left in peace."""
+    return Twins({m: asyncio.run(undisturbed(tmp_path_factory.mktemp("twin"), files, job_text(m))) for m in METHODS})
 
 
 def job_text(method: str, preflight: str = "all") -> str:
@@ -163,14 +171,14 @@ def faults(files: dict[str, Path], twin: dict[str, Array], text: str, actions: S
     preflight=st.sampled_from(["all", "quorum"]),
 )
 def test_the_same_model_or_a_word(
-    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, actions: list[Action], preflight: str
+    files: dict[str, Path], twins: Twins, method: str, actions: list[Action], preflight: str
 ) -> None:
     """A job whose rounds were those of its twin leaves its twin's numbers; one whose rounds were not says so."""
     assert faults(files, twins[method], job_text(method, preflight), actions) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str) -> None:
+def test_left_in_peace(files: dict[str, Path], twins: Twins, method: str) -> None:
     """Over lines in memory a job ends as in one process."""
     assert faults(files, twins[method], job_text(method), []) == []
 
@@ -205,22 +213,32 @@ def test_left_in_peace(files: dict[str, Path], twins: dict[str, dict[str, Array]
         ),
     ],
 )
-def test_what_was_found_once(
-    files: dict[str, Path], twins: dict[str, dict[str, Array]], method: str, actions: list[Action]
-) -> None:
+def test_what_was_found_once(files: dict[str, Path], twins: Twins, method: str, actions: list[Action]) -> None:
     """The shortest sequences that the search found do no harm any more."""
     assert faults(files, twins[method], job_text(method), actions) == []
 
 
-def test_answers_under_scales_that_were_agreed_on_before(
-    files: dict[str, Path], twins: dict[str, dict[str, Array]]
-) -> None:
+@pytest.mark.xfail(reason="a preparation that is cut in its midst is taken for whole, in one of about ten runs")
+def test_a_preparation_that_is_cut_in_its_midst(files: dict[str, Path], twins: Twins) -> None:
+    """A client is prepared again, and the coordinator dies within that: the next one asks on, of half a preparation.
+
+    Which frames arrive before the end differs from run to run, and so does the outcome.
+    """
+    actions: list[Action] = [
+        *(("leave", "a", 11), ("down", "b", 4), ("back up client", "b", 14), ("enrol", "a", 6), ("enrol", "a", 9)),
+        *(("cut", "a", 18), ("down", "a", 24), ("close", "a", 16), ("restore client", "b", 14), ("kill both", "a", 9)),
+        *(("cut", "b", 13), ("kill both", "a", 22)),
+    ]
+    assert faults(files, twins["fedavg"], job_text("fedavg", "quorum"), actions) == []
+
+
+def test_answers_under_scales_that_were_agreed_on_before(files: dict[str, Path], twins: Twins) -> None:
     """Rounds that a client learned under scales which the coordinator lost are learned again under the new ones."""
     actions = [("twice", "a", 5), ("close", "b", 21), ("lose writes", "a", 4), ("leave", "a", 5)]
     assert faults(files, twins["ofskl"], job_text("ofskl", "quorum"), actions) == []
 
 
-def test_metrics_of_some_of_the_clients(files: dict[str, Path], twins: dict[str, dict[str, Array]]) -> None:
+def test_metrics_of_some_of_the_clients(files: dict[str, Path], twins: Twins) -> None:
     """A client that leaves behind the last step, before all are measured, is named as one without metrics."""
     actions = [("kill client", "b", 22), ("both", "a", 22), ("enrol", "a", 6), ("kill both", "b", 16)]
     actions += [("revoke", "b", 21), ("leave", "a", 17)]
