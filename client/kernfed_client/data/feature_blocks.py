@@ -10,7 +10,6 @@ from kernfed.arrays import Integers
 from kernfed.features.kernels import Kernel
 from kernfed.maths.few_rows import ProductsApart, few_products
 from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.split import JOINED_RULES
 
@@ -36,7 +35,7 @@ def _products(job: LocalJob) -> Callable[[Integers], bool] | None:
 
     Products that tell of few among all rows are taken as 0, and those do not count.
     """
-    spec, least = job.features, fewest_apart(job.file, job.folder / "setup")[0]
+    spec, least = job.features, job.fewest_apart[0]
     if spec.kernel is not Kernel.POLYNOMIAL2 or not 1 < least <= job.num_rows:
         return None
     scaled = job.x_train / np.array(spec.lengthscales)

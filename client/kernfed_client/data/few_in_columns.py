@@ -16,7 +16,7 @@ from kernfed.jobs.client_file import PolicySection
 from kernfed.wording import listed
 from kernfed_client.data.far_rows import without_few_far
 from kernfed_client.data.partition_data import PartitionData, in_file
-from kernfed_client.data.split import JOINED_RULES
+from kernfed_client.data.split import FIRST_RULES, JOINED_RULES
 
 _FEWEST_TEST_ROWS = 3
 
@@ -40,7 +40,7 @@ def fewest_apart(policy: PolicySection, rules: int) -> tuple[int, int]:
         policy: Of the client file.
         rules: By which of `kernfed_client.data.split.RULES` the job began.
     """
-    if policy.sparse_columns == "allow":
+    if policy.sparse_columns == "allow" or rules == FIRST_RULES:
         return 1, 1
     least = policy.min_rows
     if policy.sparse_columns == "constant-in-tests":

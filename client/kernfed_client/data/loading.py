@@ -10,11 +10,11 @@ import structlog
 
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
-from kernfed_client.data import content, few_in_columns
+from kernfed_client.data import content
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.row_sets import refuse_near_sets
 from kernfed_client.data.site_notes import site_notes
-from kernfed_client.data.split import FIRST_RULES, refuse_draws, refuse_few_groups
+from kernfed_client.data.split import refuse_draws, refuse_few_groups
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ def load_rows(
         data = load(dataset, schema, client)
         refuse_few_groups(file, dataset, data.train)
         return data
-    data = load_local_data(_by_rules(file, setup), dataset, schema, client, rules=content.rules(setup))
+    data = load_local_data(file, dataset, schema, client, rules=content.rules(setup))
     refuse_few_groups(file, dataset, data.train)
     if durable:
         section = file.datasets.get(dataset)
@@ -59,19 +59,3 @@ def load_rows(
         for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
             log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)
     return data
-
-
-def fewest_apart(file: ClientFile, setup: Path) -> tuple[int, int]:
-    """Fewest training rows of a job that may stand out in a column, or in a product of two, and fewest test rows.
-
-    1: the policy allows any number.
-    """
-    return few_in_columns.fewest_apart(_by_rules(file, setup).policy, content.rules(setup))
-
-
-def _by_rules(file: ClientFile, setup: Path) -> ClientFile:
-    """The client file by the rules of the release under which the job was begun here."""
-    if content.rules(setup) != FIRST_RULES:
-        return file
-    policy = file.policy.model_copy(update={"sparse_columns": "allow"})
-    return file.model_copy(update={"policy": policy})

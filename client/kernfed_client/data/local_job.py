@@ -7,9 +7,8 @@ made yet raises JobStateMissingError, upon which the coordinator repeats the set
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -27,18 +26,19 @@ from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import SMALL, FeatureRows
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
-from kernfed_client.data.loading import Loader, fewest_apart, load_rows
+from kernfed_client.data.few_in_columns import fewest_apart
+from kernfed_client.data.loading import Loader, load_rows
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.partitions import LocalData
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
+from kernfed_client.data.step_memory import StepMemory
 
 Device = torch.device | str
 T = TypeVar("T")
-M = TypeVar("M")
 
 
-class LocalJob:
+class LocalJob(StepMemory):
     """One job at one client. Steps run one at a time; it is not safe for use by two threads at once."""
 
     def __init__(
@@ -64,6 +64,7 @@ class LocalJob:
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
             room: Shared with the other clients of this process.
         """
+        super().__init__()
         self.job_id = job_id
         self.client = client
         self.file = file
@@ -76,9 +77,7 @@ class LocalJob:
         self._described: Described | None = None
         self._scaled: Scaled | None = None
         self._mapped: Mapped | None = None
-        self._memo: dict[Hashable, Any] = {}
         self._row_weights: Floats | None = None
-        self._memories: dict[type[Any], Any] = {}
 
     @property
     def device(self) -> torch.device:
@@ -125,6 +124,11 @@ class LocalJob:
     def unit(self) -> Integers:
         """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
         return self.together(self.x_train) if self.block is None else self.block
+
+    @property
+    def fewest_apart(self) -> tuple[int, int]:
+        """Fewest training rows that may stand out in a column, or in a product of two, and fewest test rows."""
+        return fewest_apart(self.file.policy, self.data.rules)
 
     def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
         """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
@@ -245,27 +249,7 @@ class LocalJob:
             weights: At least 0, (n,), or None for equal weights.
         """
         self._row_weights = weights
-        self._memo.clear()
-
-    def memory(self, kind: type[M]) -> M:
-        """A method's own state, empty when it is first asked for; it lasts as long as the job, unlike a memo."""
-        found: M = self._memories.setdefault(kind, kind())
-        return found
-
-    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Make something once, e.g. a factor of the features, and keep it until rows, features or means change."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        value: T = self._memo[key]
-        return value
-
-    def kept(self, key: Hashable) -> Any:
-        """What `memo` keeps under a key; None if there is nothing."""
-        return self._memo.get(key)
-
-    def forget(self, key: Hashable) -> None:
-        """Drop what `memo` kept."""
-        self._memo.pop(key, None)
+        self.forget_all()
 
     def usable_bytes(self) -> int:
         """Bytes that this job's matrices may take at this client."""
@@ -328,7 +312,7 @@ class LocalJob:
                 exceeds the range of numbers.
         """
         described = _made(self._described, "data.describe")
-        scaled = scale(described, classes, mean, deviation, bounds, fewest_apart(self.file, self._setup)[0])
+        scaled = scale(described, classes, mean, deviation, bounds, self.fewest_apart[0])
         self._forget_scales()
         self._scaled = scaled
 
@@ -354,7 +338,7 @@ class LocalJob:
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
         self._row_weights = None
         self._forget_features()  # first: there may be no room for two
-        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
+        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, self.fewest_apart)
         return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
@@ -385,7 +369,7 @@ class LocalJob:
         if not (mapped := _made(self._mapped, "data.map_features")).centred:
             return mapped
         scaled = _made(self._scaled, "data.standardise")
-        return map_rows(scaled, mapped.features, self.device, self.usable_bytes, fewest_apart(self.file, self._setup))
+        return map_rows(scaled, mapped.features, self.device, self.usable_bytes, self.fewest_apart)
 
     def _forget_scales(self) -> None:
         self._scaled = self._row_weights = None
@@ -393,7 +377,7 @@ class LocalJob:
 
     def _forget_features(self) -> None:
         self._mapped = None
-        self._memo.clear()
+        self.forget_all()
 
 
 def _made(value: T | None, step: str) -> T:

@@ -19,7 +19,6 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.maths.few_rows import columns_of_few, levelled
 from kernfed.methods.online.stream_step import rows_of_round
-from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.ranges import row_outside
 from kernfed_client.data.split import JOINED_RULES
@@ -105,7 +104,7 @@ class Limits:
 def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], limits: Limits) -> RowTaker:
     """As the job and this client's policy say; arguments as of `RowTaker`."""
     joins = job.data.rules >= JOINED_RULES
-    apart = fewest_apart(job.file, job.folder / "setup")[0] if joins else 1
+    apart = job.fewest_apart[0] if joins else 1
     outside = functools.partial(row_outside, job.schema)
     most = min(_MOST_TIMES * apart, job.num_rows)
     return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart, most)

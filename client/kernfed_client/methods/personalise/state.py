@@ -22,7 +22,6 @@ from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.methods.personalise.shared import Shared
-from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.mapped import few_products_of
 from kernfed_client.data.split import JOINED_RULES
@@ -213,7 +212,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
     job.require(len(columns) * request.features.num_features, "the features of all rows")
-    least = fewest_apart(job.file, job.folder / "setup")[0] if job.data.rules >= JOINED_RULES else 1
+    least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)
     phi = job.feature_map(request.features, few=few)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
     job.forget(_STATE)

@@ -21,7 +21,6 @@ from kernfed_client.data import content
 from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.feature_cache import FeatureCache
 from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.loading import fewest_apart
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.partition_data import PartitionData, groups_of
 from kernfed_client.data.partitions import read_unlabelled
@@ -130,10 +129,9 @@ def groups_of_test_points(job: LocalJob) -> Integers | None:
 
 def _test_table(job: LocalJob) -> PartitionData:
     section = job.file.datasets.get(job.dataset)
-    setup = job.folder / "setup"
 
     def changed(rows: PartitionData) -> PartitionData:
-        return replace(rows, x=without_few(rows.x, fewest_apart(job.file, setup)[0])[0])
+        return replace(rows, x=without_few(rows.x, job.fewest_apart[0])[0])
 
     if section is None or section.unlabelled is None:
         test = job.data.test
@@ -142,7 +140,7 @@ def _test_table(job: LocalJob) -> PartitionData:
 
     def read() -> PartitionData:
         rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows, groups)
-        content.check_unlabelled(setup, rows.x, job.dataset)
+        content.check_unlabelled(job.folder / "setup", rows.x, job.dataset)
         return changed(rows)
 
     return job.memo("unlabelled rows", read)
