@@ -44,14 +44,10 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     if has_head(settings):
         return await rounds.run_fedavg(setup, settings, cohort, run)
     plan = FedAvgPlan(
-        ridge=ridge_of(settings),
-        rounds=settings.rounds,
+        **_averaged(settings),
         learning_rate=settings.learning_rate,
         local_steps=settings.local_steps,
         batch_size=settings.batch_size,
-        client_fraction=settings.client_fraction,
-        rule=settings.rule,
-        begin=settings.begin,
     )
     return await ridge_fedavg.run(setup, plan, cohort, run)
 
@@ -60,15 +56,19 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
     """FedProx, by the loss of the job."""
     if has_head(settings):
         return await rounds.run_fedprox(setup, settings, cohort, run)
-    plan = FedProxPlan(
-        ridge=ridge_of(settings),
-        rounds=settings.rounds,
-        proximal=settings.proximal,
-        client_fraction=settings.client_fraction,
-        rule=settings.rule,
-        begin=settings.begin,
-    )
+    plan = FedProxPlan(**_averaged(settings), proximal=settings.proximal)
     return await ridge_fedprox.run(setup, plan, cohort, run)
+
+
+def _averaged(settings: FedAvgSettings | FedProxSettings) -> dict[str, Any]:
+    """What both plans have of rounds that are averaged."""
+    return {
+        "ridge": ridge_of(settings),
+        "rounds": settings.rounds,
+        "client_fraction": settings.client_fraction,
+        "rule": settings.rule,
+        "begin": settings.begin,
+    }
 
 
 async def _baseline(setup: Setup, settings: Any, cohort: Cohort, run: Run) -> RoundMetrics:

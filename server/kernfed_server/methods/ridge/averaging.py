@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from kernfed.arrays import Array
@@ -27,17 +28,29 @@ AVERAGED = "the limit is that of averaged local models, and not the pooled solut
 """What the rounds come to where clients take several steps."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AveragedPlan:
+    """How such rounds run, whatever a client does in one."""
+
+    ridge: float
+    """Of the problem."""
+    rounds: int
+    """All of them."""
+    client_fraction: float
+    """Part of the clients that a round asks."""
+    rule: MeanRule
+    """How one update is made of all."""
+    begin: Literal["zero", "dkrr"] = "zero"
+    """From W = 0, or from the mean of the clients' own solutions, where no job before this one left weights."""
+
+
 async def averaged(
     setup: Setup,
     cohort: Cohort,
     run: Run,
+    plan: AveragedPlan,
     request: Callable[[Array, int], Request[LocalModel]],
     *,
-    ridge: float,
-    rounds: int,
-    client_fraction: float,
-    rule: MeanRule,
-    begin: Literal["zero", "dkrr"] = "zero",
     all_rows: bool = True,
     limit: str = AVERAGED,
 ) -> Array:
@@ -47,30 +60,26 @@ async def averaged(
         setup: The prepared job.
         cohort: Whom to ask.
         run: Its record.
+        plan: Of the job.
         request: (W, round number) -> what a client is asked.
-        ridge: Of the problem.
-        rounds: All of them.
-        client_fraction: Part of the clients that a round asks.
-        rule: How one update is made of all.
-        begin: From W = 0, or from the mean of the clients' own solutions, where no job before this one left weights.
         limit: What the rounds come to, in words; empty: the pooled solution.
         all_rows: Whether a client's step is on all of its rows.
     """
     weights = run.resumed["weights"] if run.resumed else run.first_weights((setup.num_features, setup.num_outputs))
-    drawn = client_fraction < 1
-    async for round_num in run.rounds(rounds):
-        if begin == "dkrr" and not run.former and round_num == 1:
-            weights = await one_shot(setup, cohort, run, ridge, rule)
-        asked = sample_clients(cohort.clients, client_fraction, setup.schema.seed, round_num)
+    drawn = plan.client_fraction < 1
+    async for round_num in run.rounds(plan.rounds):
+        if plan.begin == "dkrr" and not run.former and round_num == 1:
+            weights = await one_shot(setup, cohort, run, plan.ridge, plan.rule)
+        asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
         replies = await cohort.ask(request(weights, round_num), clients=asked, drawn=drawn)
         before = weights
-        weights = await updated(cohort, run, replies, setup.agreed.num_rows, rule, before)
+        weights = await updated(cohort, run, replies, setup.agreed.num_rows, plan.rule, before)
         run.moved(before, weights)
-        if round_num == rounds:
-            settled = run.settled(rounds, whole=all_rows and not drawn, limit=limit)
-            run.ends(await _judged(setup, cohort, run, weights, ridge, settled))
+        if round_num == plan.rounds:
+            settled = run.settled(plan.rounds, whole=all_rows and not drawn, limit=limit)
+            run.ends(await _judged(setup, cohort, run, weights, plan.ridge, settled))
         metrics = None
-        if run.evaluates(round_num, rounds):
+        if run.evaluates(round_num, plan.rounds):
             metrics = await evaluate(setup, cohort, run, weights)
         await run.record(round_num, {"weights": weights}, metrics)
     return weights

@@ -8,25 +8,19 @@ from typing import Literal
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import CurvatureRequest, GradientDescentRequest
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.methods.ridge.averaging import AVERAGED, averaged
+from kernfed_server.methods.ridge.averaging import AVERAGED, AveragedPlan, averaged
 
 
-@dataclass(frozen=True, slots=True)
-class FedAvgPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedAvgPlan(AveragedPlan):
     """How federated averaging runs on ridge problems."""
 
-    ridge: float
-    rounds: int
     learning_rate: float | Literal["auto"]
     local_steps: int
     batch_size: int | None
-    client_fraction: float
-    rule: MeanRule
-    begin: Literal["zero", "dkrr"] = "zero"
 
 
 async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -68,12 +62,8 @@ async def run(setup: Setup, plan: FedAvgPlan, cohort: Cohort, run: Run) -> Array
         setup,
         cohort,
         run,
+        plan,
         request,
-        ridge=plan.ridge,
-        rounds=plan.rounds,
-        client_fraction=plan.client_fraction,
-        rule=plan.rule,
-        begin=plan.begin,
         all_rows=not plan.batch_size,
         limit="" if one_step else AVERAGED,
     )

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
-from kernfed.maths.robust import MeanRule
 from kernfed.methods.ridge.messages import ProximalSolveRequest
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.methods.ridge.averaging import averaged
+from kernfed_server.methods.ridge.averaging import AveragedPlan, averaged
 
 
-@dataclass(frozen=True, slots=True)
-class FedProxPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedProxPlan(AveragedPlan):
     """How FedProx runs on ridge problems."""
 
-    ridge: float
-    rounds: int
     proximal: float
-    client_fraction: float
-    rule: MeanRule
-    begin: Literal["zero", "dkrr"] = "zero"
 
 
 async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -43,14 +36,4 @@ async def run(setup: Setup, plan: FedProxPlan, cohort: Cohort, run: Run) -> Arra
         del round_num
         return ProximalSolveRequest(ridge=plan.ridge, weights=weights, proximal=plan.proximal)
 
-    return await averaged(
-        setup,
-        cohort,
-        run,
-        request,
-        ridge=plan.ridge,
-        rounds=plan.rounds,
-        client_fraction=plan.client_fraction,
-        rule=plan.rule,
-        begin=plan.begin,
-    )
+    return await averaged(setup, cohort, run, plan, request)
