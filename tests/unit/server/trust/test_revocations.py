@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import structlog
 
 from kernfed.pki.authority import make_csr, new_key, serial_of
@@ -100,8 +101,15 @@ async def test_the_list_is_told_anew_each_hour(tmp_path: Path) -> None:
         assert await told.get() == {ann.serial}
 
 
-async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
+async def test_unreadable_registry_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that goes away for a while is one error in the log; what happens meanwhile is not lost."""
+    loop, looks, look = asyncio.get_running_loop(), asyncio.Queue[None](), RegistryReader.revocations
+
+    def counted(reader: RegistryReader, after: int) -> list[Revocation]:
+        loop.call_soon_threadsafe(looks.put_nowait, None)
+        return look(reader, after)
+
+    monkeypatch.setattr(RegistryReader, "revocations", counted)
     ids = make_identities(tmp_path)
     client = ids.load_client("a")
     told: asyncio.Queue[Revocation] = asyncio.Queue()
@@ -112,10 +120,12 @@ async def test_unreadable_registry_is_logged_once(tmp_path: Path) -> None:
             RevocationWatch(ids.pki.registry, lambda revocation, _: told.put_nowait(revocation), interval_s=0.01)
         ):
             path.rename(hidden)
+            while not looks.empty():
+                looks.get_nowait()
             async with asyncio.timeout(LIMIT_S):
-                while not logs:
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)
+                for _ in range(8):
+                    await looks.get()
+            assert logs
             hidden.rename(path)
             ids.pki.registry.revoke(parse_principal("hearts", "client/a"), now=ids.pki.now())
             assert (await asyncio.wait_for(told.get(), LIMIT_S)).serial == client.serial

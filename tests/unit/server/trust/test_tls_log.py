@@ -51,12 +51,12 @@ structlog.configure(logger_factory=structlog.WriteLoggerFactory(open("log.txt", 
 from kernfed_server.trust.tls_log import handshake_failures_logged
 big = b"x" * 3_000_000 + b"\\n"
 with handshake_failures_logged():
+    print("python line", file=sys.stderr)  # not beside native text, for it takes another way
     os.write(2, b"native line\\n")
     os.write(2, b"prompt without end")
     os.write(2, b" - ended\\n")
     for _ in range(100):
         os.write(2, {(LINE + "CERTIFICATE_VERIFY_FAILED: certificate has expired")!r}.encode() + b"\\n")
-    print("python line", file=sys.stderr)
     view = memoryview(big)
     while view:
         view = view[os.write(2, view):]

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 from kernfed.errors import ConfigError, JobError
-from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.federation.events import EventKind
 from kernfed.jobs.client_file import ClientFile, PolicySection
 from kernfed.jobs.job_file import parse_job
-from kernfed.maths.kernels import gram
-from kernfed.maths.sampling import sample_clients
-from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember
+from kernfed.methods.distill.consensus import fixed_point
 from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed.methods.distill.settings import DistillSettings
-from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
+from kernfed.methods.distill.tensors.distillation import DistilledRidge
 from kernfed.methods.shares import SharesFinding
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.steps import keep_public
@@ -35,43 +30,8 @@ from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.distill import made_job, made_rows, own_states, run
+from kernfed_testing.distill_oracles import RIDGE, SPEC, by_hand, tensor
 from kernfed_testing.in_process import Bench, RecordingJournal, with_nan
-
-SPEC = KernelSpec(PointKernel.WENDLAND, (1.0,), False)
-RIDGE = 3e-3
-
-
-def tensor(a: Any) -> torch.Tensor:
-    return torch.tensor(np.asarray(a), dtype=torch.float64)
-
-
-def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options: Any) -> np.ndarray:
-    """The algorithms, from the library alone."""
-    public, alpha = tensor(points), options.get("alpha", 1 / len(rows))
-    names = sorted(rows)
-    own = {n: kernel_ridge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], RIDGE) for n, r in rows.items()}
-    clients = {
-        n: DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, alpha)
-        for n, r in rows.items()
-    }
-    deregularise = Deregulariser(gram(SPEC, points), options.get("undone", RIDGE))
-    v: np.ndarray | None = None
-    w: np.ndarray | None = None
-    last: dict[str, np.ndarray | None] = dict.fromkeys(names)
-    for t in range(1, rounds + 1):
-        fraction = options.get("fraction", 1.0)
-        drawn = names if fraction == 1.0 else sample_clients(names, fraction, 3, t, options.get("participation", {}))
-        uploads = []
-        for n in drawn:
-            targets = last[n] if options.get("stale") else w
-            found = own[n](public) if targets is None else clients[n].predict_public(tensor(targets))
-            uploads.append(found.numpy())
-        v = remember(v, mean_predictions(uploads), t, options.get("exponent", 0.0))
-        w = deregularise(v) if options.get("deregularise", True) else v
-        for n in drawn:
-            last[n] = w
-    assert v is not None
-    return v
 
 
 @pytest.mark.parametrize(
