@@ -180,6 +180,7 @@ async def test_cancel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Federation(tmp_path, ABC) as fed:
         job = await fed.submit(fed.job("probe", rounds=50))
         await gate.wait_reached()
+        await until(lambda: gate.calls == {"a": 1, "b": 1, "c": 1})  # the others begin when their data are loaded
         start = time.monotonic()
         assert (await fed.operator.cancel(job.job_id)).state is JobState.CANCELLED
         assert time.monotonic() - start < LIMIT_S / 2
