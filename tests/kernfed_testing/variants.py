@@ -68,6 +68,7 @@ METHODS = installed(
         "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
         "online": {"name": "online", **STREAM},
         "online gradients": {"name": "online", **SMALL},
+        "online hindsight": {"name": "online", **STREAM, "hindsight": True},
         "online paper": {
             "name": "online",
             **STREAM,
