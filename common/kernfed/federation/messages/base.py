@@ -31,6 +31,7 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, WireError
+from kernfed.maths.model_spread import MODEL_SPREAD
 
 Dims = dict[str, int]
 """Sizes bound to shape symbols so far."""
@@ -138,6 +139,7 @@ class Reply(Message):
         diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
             or have a rule of their own; they are not compared between clients.
         models: Floats that are models of one scale, of which means are formed; honest ones differ by less than others.
+            `Request.models_differ` says by how much.
         directions: Arrays of which sums are formed, and which point the same way at clients whose rows are of one law.
             What a request has under the same name is where they begin.
     """
@@ -185,6 +187,15 @@ class Request(Message, Generic[R_co]):
         """
         del reply
         yield from ()
+
+    def models_differ(self, rows: float) -> float:
+        """How many times as large as another client's the models in a client's reply may be; see `Reply.models`.
+
+        Args:
+            rows: How many times the other client's training rows it has.
+        """
+        del rows
+        return MODEL_SPREAD
 
     @property
     def goes_on_from(self) -> str | None:

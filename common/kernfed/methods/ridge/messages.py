@@ -24,6 +24,7 @@ from kernfed.federation.messages.base import (
 )
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
+from kernfed.maths.model_spread import of_solves
 from kernfed.maths.newton import not_a_product, not_a_solve
 
 Matrix = Annotated[Array, Shape("M", "C")]
@@ -57,6 +58,11 @@ class LocalSolveRequest(Request[LocalModel]):
     ridge: Ridge
     num_features: NumFeatures
     num_outputs: NumOutputs
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +299,11 @@ class ProximalSolveRequest(Request[LocalModel]):
     """Weights W at which to compute, of all clients."""
     proximal: Annotated[float, Range(0)]
     """Weight μ of (μ/2) |V - W|²."""
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.proximal)
 
 
 NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest)
