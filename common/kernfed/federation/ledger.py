@@ -27,8 +27,8 @@ SPREAD = 1e6
 
 _TOLD = 0.5
 """The power of `spread` from which on a client's numbers are told of, though they count..."""
-_TOLD_OF_MODELS = 0.3
-"""...and the part of what models may differ by."""
+_TOLD_OF_MODELS = 0.6
+"""...and that of what models may differ by."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 _REMEDY = "check this client's data and their units"
@@ -293,7 +293,7 @@ class Ledger:
         told = spread**_TOLD if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
         if field in request.reply.models:
             spread = min(spread, request.models_differ(self._rows(top) / self._rows(beside)))
-            told = _TOLD_OF_MODELS * spread
+            told = spread**_TOLD_OF_MODELS
         alone = len(others) == 1  # nobody knows which of the two is far off
         power = 2 if alone else 1
         return _Top(top, sizes[top][field], others[beside], spread**power, told**power, beside if alone else "")

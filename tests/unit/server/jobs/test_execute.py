@@ -41,7 +41,7 @@ def test_a_client_that_drives_a_run_away_is_named(
     tmp_path: Path, method: str, step: str, settings: dict[str, Any]
 ) -> None:
     """The error of a run that leaves the range of sense names whose numbers were far beyond the others'."""
-    tampered = bench(regression_rows(SIZES), tmp_path, tamper={(FOE, step): scaled(900.0)})
+    tampered = bench(regression_rows(SIZES), tmp_path, tamper={(FOE, step): scaled(90.0)})
     with pytest.raises(NumericalError, match=f"{FOE} sent numbers") as found:
         tampered.run(make_job(method, cohort="min_clients = 2", **settings))
     assert "lower method.learning_rate" not in str(found.value)
