@@ -26,9 +26,9 @@ SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
 
 _TOLD = 0.5
-"""The power of `spread` from which on a client's numbers are told of, though they count..."""
-_TOLD_OF_MODELS = 0.6
-"""...and that of what models may differ by."""
+"""The power of what clients' numbers may differ by from which on they are told of, though they count."""
+_LEAST_TOLD = 30.0
+"""Less is not told of: honest models differ by as much where clients have few rows and many."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 _REMEDY = "check this client's data and their units"
@@ -290,10 +290,9 @@ class Ledger:
         if not others.get(beside, 0.0) > 0:
             return None
         spread = self.spread
-        told = spread**_TOLD if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
         if field in request.reply.models:
             spread = min(spread, request.models_differ(self._rows(top) / self._rows(beside)))
-            told = spread**_TOLD_OF_MODELS
+        told = max(_LEAST_TOLD, spread**_TOLD) if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
         alone = len(others) == 1  # nobody knows which of the two is far off
         power = 2 if alone else 1
         return _Top(top, sizes[top][field], others[beside], spread**power, told**power, beside if alone else "")
