@@ -360,7 +360,7 @@ async def _converse(session: ClientSession, stream: Stream) -> None:
     """As `ClientSession._serve`, without dialling."""
     ended: Any = Ended()
     end: Any = stream
-    await session._converse(end, ended, await session._greet(end, ended))
+    await session._converse(end, ended, await session._greet(end, ended), lambda: None)
 
 
 async def _quiet(serving: Coroutine[Any, Any, None]) -> None:

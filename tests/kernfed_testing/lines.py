@@ -84,7 +84,7 @@ class Context(SimpleNamespace):
 def caller(context: Any, *_roles: object) -> Any:
     """Stands in for `kernfed.pki.identity.require`: a line in memory has no certificate."""
     valid = SimpleNamespace(not_valid_after_utc=datetime(2030, 1, 1, tzinfo=UTC))
-    return SimpleNamespace(name=context.name, serial=context.name, certificate=valid)
+    return SimpleNamespace(name=context.name, serial=context.name, certificate=valid, check_end=lambda _: None)
 
 
 @contextlib.contextmanager
