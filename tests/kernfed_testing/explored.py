@@ -13,6 +13,7 @@ import contextlib
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,7 @@ TOLD = (
 )
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
+_MOST_TURNS = 5_000
 
 
 @dataclass
@@ -100,6 +102,8 @@ class Explored:
         self._backups: dict[str, Path] = {}
         self.revoked: set[str] = set()
         """Clients without a certificate."""
+        self._certificates: Counter[str] = Counter()
+        """Times that clients got a new one."""
         self.left: Any = None
         self.failed = ""
         """Why the job failed, where it did."""
@@ -199,7 +203,7 @@ class Explored:
         if client.line is not None or self.task is None or name in self.revoked:
             return
         line = client.line = Line()
-        context: Any = Context(line.coordinator, name)
+        context: Any = Context(line.coordinator, name, self._serial(name))
         serving = FederationServicer(self.registry).connect(None, context)
         client.ends = [asyncio.ensure_future(_quiet(c)) for c in (serving, _converse(client.session, line.client))]
 
@@ -221,13 +225,18 @@ class Explored:
         """Revoke a client's certificate: its session ends, and it is out of every step; `enrol` gives it another."""
         self.revoked.add(name)
         if self.task is not None:
-            self.registry.cut(frozenset({name}), "REVOKED", "the certificate was revoked")
+            self.registry.cut(frozenset({self._serial(name)}), "REVOKED", "the certificate was revoked")
             self.registry.revoke(name)
         self.cut(name)
 
+    def _serial(self, name: str) -> str:
+        return f"{name} {self._certificates[name]}"
+
     def enrol(self, name: str) -> None:
-        """Give a client a new certificate, with which it may connect."""
-        self.revoked.discard(name)
+        """Give a client that has none a new certificate, with which it may connect."""
+        if name in self.revoked:
+            self.revoked.remove(name)
+            self._certificates[name] += 1
 
     def keep(self, name: str) -> None:
         """Back up a client that is down."""
@@ -295,20 +304,21 @@ class Explored:
         if self.task is None:
             self.start_coordinator()
         idle_since = time.monotonic()
-        for _ in range(100_000):
-            if self.ended:
-                break
+        turns = 0
+        while not self.ended:
             moved = 0
             for name in self._files:
                 self.connect(name)
                 await self.settle()
                 for way in ("down", "compute", "up"):
                     moved += await self.deliver(name, way)
+            turns += moved > 0
             if moved:
                 idle_since = time.monotonic()
             else:
                 await asyncio.sleep(0.001)  # something goes on in a thread
-            assert time.monotonic() - idle_since < LIMIT_S, f"hangs: {self.events[-3:]}, {self.registry._calls}"
+            hangs = time.monotonic() - idle_since > LIMIT_S or turns > _MOST_TURNS
+            assert not hangs, f"hangs: {self.events[-3:]}, {self.registry._calls}"
         assert self.task is not None
         try:
             self.left = await self.task
