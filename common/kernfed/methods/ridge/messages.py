@@ -24,9 +24,13 @@ from kernfed.federation.messages.base import (
 )
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
-from kernfed.maths.newton import not_a_product, not_a_solve
+from kernfed.maths.newton import not_a_product, not_a_solve, not_of_its_start
 
 Matrix = Annotated[Array, Shape("M", "C")]
+Sketch = Annotated[Array, Shape("M", "K")]
+Right = Annotated[Array, Shape("M", "L")]
+MOST_DIRECTIONS = 64
+"""Columns that a client multiplies, or solves for, in one go."""
 Ridge = Annotated[float, Range(1e-300)]
 """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|²."""
 Fold = Annotated[int, Range(0, FOLDS)]
@@ -204,6 +208,42 @@ class HessianProductRequest(Request[HessianProduct]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondMoments(Reply):
+    """H_j Z, H_j⁻¹ G, and the mean square of the features."""
+
+    diagnostics = ("mean_square",)
+
+    num_rows: Rows
+    product: Sketch
+    """H_j Z."""
+    solve: Right
+    """H_j⁻¹ G."""
+    mean_square: Annotated[float, Range(0)]
+    """tr C_j, the mean of |z|² over the client's training rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondMomentsRequest(Request[SecondMoments]):
+    """Second moments C_j of the features along a few directions, and solves with C_j + ridge I: who is different."""
+
+    step = "newton.second_moments"
+    reply = SecondMoments
+    kinds = (Kind.SUFFICIENT_STATISTIC, Kind.NEWTON_STEP)
+
+    ridge: Ridge
+    directions: Sketch
+    """Directions Z, at most `MOST_DIRECTIONS`."""
+    right: Right
+    """Right-hand sides G."""
+
+    def refusals(self, reply: SecondMoments) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.right, reply.solve, self.ridge)
+        yield from not_a_product(self.directions, reply.product, self.ridge)
+        yield from not_of_its_start(reply.solve, self.right, self.directions, reply.product)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutLoss(Reply):
     """What weights are worth on a fold that was left out."""
 
@@ -295,5 +335,5 @@ class ProximalSolveRequest(Request[LocalModel]):
     """Weight μ of (μ/2) |V - W|²."""
 
 
-NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest)
+NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest, SecondMomentsRequest)
 """The requests of FedNewton on a ridge problem."""
