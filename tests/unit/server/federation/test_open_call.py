@@ -12,7 +12,10 @@ import pytest
 from kernfed.errors import InvalidTensorError, QuorumNotMetError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.federation.exchange import Fault
+from kernfed.federation.messages.data import CentreRequest
+from kernfed.federation.setup import NOTHING, SetupChain
 from kernfed.jobs.info import JobInfo
+from kernfed.methods.probe.messages import EchoRequest
 from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
@@ -55,6 +58,26 @@ async def test_another_request_of_a_known_task_is_sent(registry: SessionRegistry
     assert await tasks(a) == []
     asked.reply(a)
     assert list(await asked.result()) == ["a"]
+
+
+async def test_a_task_says_on_what_setup_its_answer_stands(registry: SessionRegistry) -> None:
+    """Each client's own, of one request; the digest of no setup goes to a client whose preparation is not whole."""
+    a, b, c = (connect(registry, name) for name in "abc")
+    asked = Asked(registry, ["a", "b", "c"], min_clients=3)
+    link = (CentreRequest.step, "11" * 32)
+    setup = {"chains": [[[link], ["a"]]], "broken": ["b"]}
+    asked.cohort.reopen({"stated": {}, "excluded": {}, "setup": setup})
+    await asked.begun()
+    sent = [[f.task for f in await drain(session) if f.HasField("task")] for session in (a, b, c)]
+    assert [[task.setup_sha256 for task in tasks] for tasks in sent] == [
+        [SetupChain([link]).under(EchoRequest)],
+        [bytes(32)],
+        [NOTHING],
+    ]
+    assert len({task.payload.SerializeToString() + task.request_sha256 for [task] in sent}) == 1
+    for session in (a, b, c):
+        asked.reply(session)
+    await asked.result()
 
 
 UNPROVEN = Fault("UNPROVEN_JOB", "the job is not signed by its operator")
