@@ -202,7 +202,7 @@ class JobCancelledError(JobError):
 
 
 class JobStateMissingError(JobError):
-    """A client holds no prepared data for this job; the coordinator prepares it again."""
+    """A client holds no prepared data for this job, or was set up otherwise; the coordinator prepares it again."""
 
     reason = "JOB_STATE_MISSING"
 
