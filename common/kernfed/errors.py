@@ -74,7 +74,7 @@ class PayloadTooLargeError(WireError):
 
 
 class VersionMismatchError(WireError):
-    """The peers speak different protocol versions."""
+    """The peers speak different protocol versions, or a client does not know what a job asks for."""
 
     reason = "VERSION_MISMATCH"
 

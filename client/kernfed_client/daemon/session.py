@@ -184,6 +184,7 @@ class ClientSession:
             instance_id=self._instance_id,
             datasets=[pb.OfferedDataset(name=n, partitions=p) for n, p in self._offer.datasets],
             steps=self.tasks.step_names,
+            later_fields=self.tasks.later_fields,
             known_task_ids=list(known),
             known_requests_sha256=list(known.values()),
         )

@@ -23,6 +23,7 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.later_fields import stated_fields
 from kernfed.federation.setup import NOTHING
 from kernfed.files import DiskWait, is_full, until_kept
 from kernfed.jobs.client_file import job_folder
@@ -98,6 +99,11 @@ class TaskRunner:
     def step_names(self) -> list[str]:
         """Wire names of the steps, sorted."""
         return sorted(self._requests)
+
+    @property
+    def later_fields(self) -> list[str]:
+        """Fields of these steps' requests that releases before may not know, sorted."""
+        return stated_fields(self._requests.values())
 
     def moves_state(self, step: str) -> bool:
         """Whether a step makes or moves what this client keeps of the job, or tells of it."""

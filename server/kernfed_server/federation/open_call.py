@@ -15,10 +15,11 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import KernfedError, RevokedError, SubmissionError, WireError
+from kernfed.errors import KernfedError, RevokedError, SubmissionError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.later_fields import unknown_fields
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -218,6 +219,9 @@ class OpenCall:
         """Give a client its task, unless it has it already."""
         if session.name not in self._state.pending:
             return
+        if lacking := unknown_fields(self._call.request_of(session.name), session.later_fields):
+            self.on_fault(session.name, _too_old(session, lacking))
+            return
         task = self._sent.get(session.name) or self._task_of(session.name)
         self._sent[session.name], self._call.sent[session.name] = task, task.sha256
         if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
@@ -380,6 +384,16 @@ class OpenCall:
         """Remove the files of the replies; memory maps of them stay readable until they are dropped."""
         for path in self._spools:
             path.unlink(missing_ok=True)
+
+
+def _too_old(session: Session, lacking: list[str]) -> Fault:
+    """Of a client that would pass over what it is asked."""
+    named = listed([name.replace(":", ": ") for name in lacking], 5)
+    return Fault(
+        VersionMismatchError.reason,
+        f"its release of kernfed ({session.info.software_version or 'unknown'}) does not know what the job asks for "
+        f"({named}); install this coordinator's release there, or leave out the keys of the job that need it",
+    )
 
 
 def _with(task: _Task, more: task_pb2.Task) -> _Task:

@@ -88,6 +88,11 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
+class Dispensable:
+    """Marks a field that a client of a release before it may pass over: the answer shows it, and is of use."""
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """Marks an array of whole numbers, int64 or uint8, each from 0 to 2^40, so that no sum of them overflows.
 
@@ -232,6 +237,8 @@ class FieldInfo:
     """Whether the array keeps its digits in a job of lower precision."""
     whole: bool = False
     """Whether the array holds whole numbers; else floats."""
+    dispensable: bool = False
+    """See `Dispensable`."""
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -271,7 +278,7 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
         nested = dataclasses.is_dataclass(item or bare)
-        marks = (pick(Exact) is not None, pick(Whole) is not None)
+        marks = (pick(Exact) is not None, pick(Whole) is not None, pick(Dispensable) is not None)
         found.append(
             FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), *marks)
         )

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import (
+    Dispensable,
     Kind,
     NumFeatures,
     NumOutputs,
@@ -148,7 +149,7 @@ class GradientRequest(Request[Gradient]):
     """Weights W at which to compute, of all clients."""
     fold: Fold = 0
     """Left out of F_j."""
-    energy: bool = False
+    energy: Annotated[bool, Dispensable()] = False
     """Whether tr W'H_j W is asked for too."""
 
     def refusals(self, reply: Gradient) -> Iterator[str]:
