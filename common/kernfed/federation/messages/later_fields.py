@@ -9,7 +9,6 @@ of a part, and the coordinator asks nobody for what it does not know.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -29,10 +28,15 @@ NOT_STATED = frozenset(
 """Fields that a client lacks which states none, for it is of a release before clients did; it knows those of then."""
 
 
-@functools.cache
+_LATER: dict[type, tuple[str, ...]] = {}
+
+
 def later_fields(request: type[Request[Any]]) -> tuple[str, ...]:
     """All fields of a request, and of its parts, that have a default, as clients state them."""
-    return tuple(f"{request.step}:{name}" for name in _defaulted(request))
+    found = _LATER.get(request)
+    if found is None:
+        found = _LATER[request] = tuple(f"{request.step}:{name}" for name in _defaulted(request))
+    return found
 
 
 def unknown_fields(request: Request[Any], known: Collection[str] | None) -> list[str]:
