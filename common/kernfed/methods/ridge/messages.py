@@ -12,6 +12,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import (
+    Dispensable,
     Kind,
     NumFeatures,
     NumOutputs,
@@ -24,6 +25,7 @@ from kernfed.federation.messages.base import (
 )
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
+from kernfed.maths.model_spread import of_solves
 from kernfed.maths.newton import not_a_product, not_a_solve, not_of_its_start
 
 Matrix = Annotated[Array, Shape("M", "C")]
@@ -61,6 +63,11 @@ class LocalSolveRequest(Request[LocalModel]):
     ridge: Ridge
     num_features: NumFeatures
     num_outputs: NumOutputs
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +149,7 @@ class GradientRequest(Request[Gradient]):
     """Weights W at which to compute, of all clients."""
     fold: Fold = 0
     """Left out of F_j."""
-    energy: bool = False
+    energy: Annotated[bool, Dispensable()] = False
     """Whether tr W'H_j W is asked for too."""
 
     def refusals(self, reply: Gradient) -> Iterator[str]:
@@ -333,6 +340,11 @@ class ProximalSolveRequest(Request[LocalModel]):
     """Weights W at which to compute, of all clients."""
     proximal: Annotated[float, Range(0)]
     """Weight μ of (μ/2) |V - W|²."""
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.proximal)
 
 
 NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest, SecondMomentsRequest)
