@@ -257,8 +257,11 @@ class LocalJob(StepMemory):
         """Numbers in the largest matrix of the steps' products; before rows are scaled, when they are read: any."""
         if self._scaled is None:
             return LARGE
-        n, m = self._mapped.train.shape if self._mapped is not None else self._scaled.x_train.shape
-        return max(n, m) * (m if self._mapped is not None else n)
+        if self._mapped is None:
+            n, p = len(self._scaled.x_train), self._scaled.x_train.shape[1]
+            return n * max(n, p)
+        n, m = self._mapped.train.shape
+        return max(n, m) * m
 
     def usable_bytes(self) -> int:
         """Bytes that this job's matrices may take at this client."""
