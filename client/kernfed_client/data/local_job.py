@@ -258,8 +258,8 @@ class LocalJob(StepMemory):
         if self._scaled is None:
             return LARGE
         if self._mapped is None:
-            n, p = len(self._scaled.x_train), self._scaled.x_train.shape[1]
-            return n * max(n, p)
+            x = self._scaled.x_train
+            return max(x.size, len(x) ** 2)
         n, m = self._mapped.train.shape
         return max(n, m) * m
 
