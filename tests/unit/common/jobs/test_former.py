@@ -238,7 +238,7 @@ def test_absurd_values_of_a_former_job_are_refused(tmp_path: Path, method: str) 
         none = facts.replace(agreement.fingerprint.encode(), b"0" * 64)
         save_file({**arrays, "run.agreement.facts": np.frombuffer(none, np.uint8)}, path)
         told = error(tmp_path, job_text(method, "first", rounds=4))
-        assert "fingerprint '000000000000', and this coordinator draws" in told
+        assert "fingerprint '000000000000', and this release of kernfed draws" in told
 
 
 def test_the_job_file_says_which_job_it_is(tmp_path: Path) -> None:
