@@ -15,10 +15,11 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import KernfedError, RevokedError, SubmissionError, WireError
+from kernfed.errors import KernfedError, RevokedError, SubmissionError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.later_fields import unknown_fields
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -106,6 +107,8 @@ class OpenCall:
         """Times that a client answered another request."""
         self._shared: _Task | None = None
         """Serialized once, whatever the number of clients."""
+        self._standing: dict[bytes, _Task] = {}
+        """The same by what the answer is to stand on."""
 
     async def prepare(self) -> None:
         """Serialize the request of all clients; a large one is hashed beside the event loop."""
@@ -118,7 +121,19 @@ class OpenCall:
     def _own_task(self, client: str) -> _Task:
         request = self._call.request_of(client)
         payload = encode(request, self._call.float_bits)
-        return self._task(request, payload, self._sha256(payload))
+        task = self._task(request, payload, self._sha256(payload))
+        return _with(task, self._standing_on(client))
+
+    def _task_of(self, client: str) -> _Task:
+        if self._shared is None:
+            return self._own_task(client)
+        more = self._standing_on(client)
+        if more.setup_sha256 not in self._standing:
+            self._standing[more.setup_sha256] = _with(self._shared, more)
+        return self._standing[more.setup_sha256]
+
+    def _standing_on(self, client: str) -> task_pb2.Task:
+        return task_pb2.Task(setup_sha256=self._call.stands_on.get(client, b""))
 
     def _sha256(self, payload: Payload) -> bytes:
         """Digest of all that an answer depends on."""
@@ -204,8 +219,11 @@ class OpenCall:
         """Give a client its task, unless it has it already."""
         if session.name not in self._state.pending:
             return
-        task = self._shared or self._sent.get(session.name) or self._own_task(session.name)
-        self._sent[session.name] = task
+        if lacking := unknown_fields(self._call.request_of(session.name), session.later_fields):
+            self.on_fault(session.name, _too_old(session, lacking))
+            return
+        task = self._sent.get(session.name) or self._task_of(session.name)
+        self._sent[session.name], self._call.sent[session.name] = task, task.sha256
         if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
             if self._submission is not None:
                 session.tell_submission(self._submission)
@@ -300,10 +318,11 @@ class OpenCall:
     def sign(self, submission: ToldSubmission) -> Iterable[str]:
         """The job was signed; gives the clients that are to be asked again."""
         self._submission = submission
+        signed = task_pb2.Task(submission_sha256=submission.sha256)
         if self._shared is not None:
-            self._shared = _with_submission(self._shared, submission)
+            self._shared, self._standing = _with(self._shared, signed), {}
         self._signed_late = {client for client in self._sent if client not in self._unsigned}
-        self._sent = {client: _with_submission(task, submission) for client, task in self._sent.items()}
+        self._sent = {client: _with(task, signed) for client, task in self._sent.items()}
         again, self._unsigned = tuple(self._unsigned), {}
         for client in again:
             self.outcomes.pop(client, None)
@@ -367,10 +386,19 @@ class OpenCall:
             path.unlink(missing_ok=True)
 
 
-def _with_submission(task: _Task, submission: ToldSubmission) -> _Task:
-    frame = pb.ConnectResponse.FromString(task.frame)
-    frame.task.submission_sha256 = submission.sha256
-    return replace(task, frame=frame.SerializeToString())
+def _too_old(session: Session, lacking: list[str]) -> Fault:
+    """Of a client that would pass over what it is asked."""
+    named = listed([name.replace(":", ": ") for name in lacking], 5)
+    return Fault(
+        VersionMismatchError.reason,
+        f"its release of kernfed ({session.info.software_version or 'unknown'}) does not know what the job asks for "
+        f"({named}); install this coordinator's release there, or leave out the keys of the job that need it",
+    )
+
+
+def _with(task: _Task, more: task_pb2.Task) -> _Task:
+    """A task with more fields: serialized messages that follow each other are merged."""
+    return replace(task, frame=task.frame + pb.ConnectResponse(task=more).SerializeToString())
 
 
 def reply_digest(payload: task_pb2.Payload) -> bytes:

@@ -15,6 +15,7 @@ from typing import Annotated
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Kind, NumOutputs, R_co, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.model_spread import of_epochs, of_solves
 from kernfed.maths.newton import not_a_solve
 
 Matrix = Annotated[Array, Shape("D", "C")]
@@ -222,6 +223,10 @@ class EpochsRequest(Request[R_co]):
     weights: Matrix
     """Where the steps begin, W."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
+        return of_epochs(rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDescentRequest(EpochsRequest[HeadWeights]):
@@ -238,6 +243,8 @@ class HeadDescentRequest(EpochsRequest[HeadWeights]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWarmUp(Reply):
     """Weights after a client's own steps, and what those were worth that it began with."""
+
+    models = ("weights",)
 
     num_rows: Rows
     loss: Annotated[float, Range(0)]
@@ -277,6 +284,7 @@ class HeadSophiaRequest(EpochsRequest[HeadWeights]):
 class HeadDirection(Reply):
     """FedNew's inner variable y_j."""
 
+    models = ("direction",)
     directions = ("direction",)
 
     num_rows: Rows
@@ -310,6 +318,11 @@ class HeadDirectionRequest(Request[HeadDirection]):
     """This client's multiplier λ_j."""
     previous: Matrix
     """The mean direction of the round before."""
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.damping + self.penalty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,10 @@ from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec, check_spec
-from kernfed.federation.ledger import MODEL_SPREAD
 from kernfed.jobs.plans import parts_of
 from kernfed.jobs.taken_over import absurd, other_features
 from kernfed.maths.aggregate import norm
+from kernfed.maths.model_spread import MODEL_SPREAD
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.messages import ClientEmbedding, Statistics
