@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -117,8 +117,10 @@ def note_places(schema: DataSchema, stated: Mapping[str, Moments], run: Run) -> 
     _note_places(names, clients, places(mean, deviation), run)
 
 
-def _note_places(names: Sequence[str], clients: Sequence[str], apart: Floats, run: Run) -> None:
-    for client, row in zip(clients, apart, strict=True) if len(clients) > 2 else ():
+def _note_places(names: list[str], clients: list[str], apart: Floats, run: Run) -> None:
+    if len(clients) < 3:
+        return
+    for client, row in zip(clients, apart, strict=True):
         found = [f"{names[j]} by {abs(row[j]):.2g} deviations" for j in np.flatnonzero(np.abs(row) > ELSEWHERE)]
         if found:
             where = listed(found, 6, more=" and {left} more")
