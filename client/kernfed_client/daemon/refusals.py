@@ -51,9 +51,9 @@ class _Hour:
     """Refusals that are like none which has a line."""
 
     @property
-    def total(self) -> int:
-        """Refusals without a line."""
-        return self.beyond + sum(c.times for c in self.counted)
+    def kept_as(self) -> tuple[str, int, int]:
+        """Changes where it is to be written to the disk: with each line, and as the count of the others doubles."""
+        return self.of, len(self.counted), (self.beyond + sum(c.times for c in self.counted)).bit_length()
 
     @classmethod
     def read(cls, path: Path) -> _Hour:
@@ -115,12 +115,9 @@ class Refusals:
         return self._next.lines()
 
     def written(self) -> None:
-        """What `due` or `rest` gave is in the log: keep the hour, on the disk where its count doubled or went to 0."""
+        """What `due` or `rest` gave is in the log: keep the hour."""
         before, self._hour = self._hour, self._next
-        if (
-            len(before.counted) == len(self._hour.counted)
-            and self._hour.total.bit_length() == before.total.bit_length()
-        ):
+        if before.kept_as == self._hour.kept_as:
             return
         try:
             files.replace(self._path, json.dumps(asdict(self._hour)).encode(), durable=False, mode=0o600)

@@ -258,8 +258,7 @@ class Cohort(Weighing):
     async def _exchanged(self, call: Call[R], *, of_all: bool, preparing: bool = False) -> Mapping[str, R | Fault]:
         """Outcomes of a call, which says on what setup the answers are to stand; `SetupBook.note` has the arguments."""
         setup, outcomes = type(call.request), dict[str, R | Fault]()
-        stands_on = self._done.stands_on(setup, call.clients, preparing=preparing)
-        call = replace(call, stands_on=stands_on)
+        call = replace(call, stands_on=self._done.stands_on(setup, call.clients, preparing=preparing))
         try:
             outcomes.update(await self._exchange.ask(call))
         finally:
@@ -387,7 +386,7 @@ class Cohort(Weighing):
         else:
             found = await asyncio.to_thread(refused, call.request_of, replies, refusing)
         for client, err in found.items():
-            fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
+            fault = self._out_of_round[client] = outcomes[client] = Fault.of(err)
             del replies[client]
             self._tell_failed(call, client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):

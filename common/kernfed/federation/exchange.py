@@ -19,6 +19,11 @@ class Fault:
     reason: str
     message: str
 
+    @classmethod
+    def of(cls, err: KernfedError) -> Fault:
+        """An error as a client's fault."""
+        return cls(err.reason, str(err))
+
     def __str__(self) -> str:
         """Both, for people."""
         return f"{self.reason}: {self.message}"

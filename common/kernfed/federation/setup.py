@@ -40,7 +40,7 @@ class SetupRequest:
         try:
             self.check(client, outcome)
         except KernfedError as err:
-            return Fault(err.reason, str(err))
+            return Fault.of(err)
         return None
 
 

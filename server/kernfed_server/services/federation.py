@@ -33,7 +33,7 @@ from kernfed.wire.frames import (
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_server.federation.frame_rate import FrameRate
-from kernfed_server.federation.open_call import OpenCall, fault_of, reply_digest
+from kernfed_server.federation.open_call import OpenCall, reply_digest
 from kernfed_server.federation.session import Session
 from kernfed_server.federation.sessions import SessionRegistry
 
@@ -282,7 +282,7 @@ class _Reader:
     def _refuse(self, call: OpenCall, err: KernfedError) -> str:
         """Note that a client's reply is of no use; the words for the client."""
         log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
-        call.on_fault(self._session.name, fault_of(err))
+        call.on_fault(self._session.name, Fault.of(err))
         return f"{err.reason}: {err}"
 
     async def _on_fragment(self, fragment: FragmentView) -> None:

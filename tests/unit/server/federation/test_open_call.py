@@ -266,7 +266,7 @@ async def test_wrong_reply_fails_its_client(registry: SessionRegistry) -> None:
     asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
     with pytest.raises(InvalidTensorError, match="want shape") as caught:
         asked.reply(a, np.ones(4))
-    opened(registry).on_fault("a", Fault(caught.value.reason, str(caught.value)))
+    opened(registry).on_fault("a", Fault.of(caught.value))
     asked.reply(b)
     assert list(await asked.result()) == ["b"]
     assert [e.reason for e in asked.events if e.kind is EventKind.CLIENT_FAILED] == ["INVALID_TENSOR"]
