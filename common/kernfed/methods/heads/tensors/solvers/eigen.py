@@ -74,4 +74,5 @@ def _orthonormal(columns: Tensor, total: int) -> Tensor:
     """An orthonormal basis of what they span, (total, at most `total`); directions that are rounding are left out."""
     size = torch.linalg.vector_norm(columns, dim=0)
     u, s, _ = torch.linalg.svd(columns[:, size > 0] / size[size > 0], full_matrices=False)
-    return u[:, s > 1e-10 * s[0]][:, :total]
+    basis: Tensor = u[:, s > 1e-10 * s[0]][:, :total]
+    return basis
