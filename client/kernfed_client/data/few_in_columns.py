@@ -16,7 +16,7 @@ from kernfed.jobs.client_file import PolicySection
 from kernfed.wording import listed
 from kernfed_client.data.far_rows import without_few_far
 from kernfed_client.data.partition_data import PartitionData, in_file
-from kernfed_client.data.split import FIRST_RULES, JOINED_RULES
+from kernfed_client.data.split import COMBINED_RULES, FIRST_RULES, JOINED_RULES
 
 _FEWEST_TEST_ROWS = 3
 
@@ -46,6 +46,11 @@ def fewest_apart(policy: PolicySection, rules: int) -> tuple[int, int]:
     if policy.sparse_columns == "constant-in-tests":
         return least, least
     return least, min(_FEWEST_TEST_ROWS, least) if rules >= JOINED_RULES else 1
+
+
+def fewest_alike(policy: PolicySection, rules: int) -> int:
+    """Fewest training rows that may have a combination of values of few columns; arguments as of `fewest_apart`."""
+    return 1 if policy.few_values == "allow" or rules < COMBINED_RULES else policy.min_rows
 
 
 def without_few_in_columns(

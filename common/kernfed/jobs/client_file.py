@@ -172,6 +172,11 @@ class PolicySection(Section):
         "such columns stand for fewer rows. Products of two columns in a polynomial are treated alike, and rows that "
         "stand far out.",
     )
+    few_values: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Random features, networks and kernels of columns of few values, of which fewer training rows than "
+        "`min_rows` have some combination: refuse them, or let them tell the sum of the targets of each combination.",
+    )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
     )
