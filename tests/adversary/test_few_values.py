@@ -36,10 +36,10 @@ def table_of(num: int = 240, **more: Sequence[object]) -> dict[str, Sequence[obj
 def sums_of(table: Mapping[str, Sequence[object]]) -> tuple[Floats, Floats]:
     """Sum of the targets, and number of the rows, of each combination of the grid."""
     place = np.array([table[name] for name in BITS], dtype=int).T @ 2 ** np.arange(6)[::-1]
-    return (
-        np.bincount(place, np.array(table["y"], dtype=float), minlength=64),
-        np.bincount(place, minlength=64).astype(float),
-    )
+    sums, counts = np.zeros(64), np.zeros(64)
+    np.add.at(sums, place, np.array(table["y"], dtype=float))
+    np.add.at(counts, place, 1.0)
+    return sums, counts
 
 
 def features_job(lengthscale: float | list[float], more: Sequence[str] = (), **method: Any) -> JobFile:

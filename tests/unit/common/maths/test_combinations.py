@@ -14,7 +14,7 @@ from kernfed.maths.combinations import combinations_of
 def columns(num: int, *kinds: int | str) -> Floats:
     """Columns of so many whole numbers, or "real" ones."""
     draw = np.random.default_rng(7)
-    drawn = [draw.normal(size=num) if kind == "real" else draw.integers(0, kind, size=num) for kind in kinds]
+    drawn = [draw.normal(size=num) if isinstance(kind, str) else draw.integers(0, kind, size=num) for kind in kinds]
     return np.column_stack(drawn).astype(np.float64)
 
 

@@ -33,8 +33,15 @@ def rounds(
 ) -> list[Taken]:
     """What a client takes of a table, round after round, to its end."""
     limits = Limits(np.inf, -np.inf, np.inf)
-    few = {"fewest_apart": fewest_apart, "fewest_alike": fewest_alike}
-    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, most_rows=most_rows, **few)
+    taker = RowTaker(
+        TableStream(table),
+        lambda x: x,
+        LEAST,
+        limits,
+        fewest_apart=fewest_apart,
+        most_rows=most_rows,
+        fewest_alike=fewest_alike,
+    )
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     found = []
