@@ -939,7 +939,10 @@ Global___NetworkKept: typing_extensions.TypeAlias = NetworkKept
 
 @typing.final
 class KeepOwnNetworkRequest(google.protobuf.message.Message):
-    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
+    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN).
+
+    The networks' normalisation is as training started.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -956,7 +959,7 @@ class KeepOwnNetworkRequest(google.protobuf.message.Message):
 
     @property
     def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Parameters of each variant's network; those of its normalisation are as training started. Shape (V, Q)."""
+        """Parameters of each variant's network. Shape (V, Q)."""
 
     def __init__(
         self,
