@@ -91,14 +91,15 @@ class ReweightSettings(MethodSection):
         0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."
     )
     average_last: Annotated[int, NETWORK] = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="The model is the mean over so many last rounds; 0: the last.",
+        0, ge=0, le=1_000_000, description="The model is the mean over so many last rounds; 0: the last."
     )
     compare: bool = Field(
         True,
         description="Train without weights (fedavg) and with own ratios (own) beside, from the same start and batches.",
+    )
+    compare_spectra: bool = Field(
+        False,
+        description="Tell before round 1 whether eigenvalues of training and test rows meet Theorem 2's condition.",
     )
     deliver: Annotated[Literal["better", "better-on-test", "weighted"], Only(compare=True)] = Field(
         "better",
