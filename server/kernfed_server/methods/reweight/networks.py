@@ -85,8 +85,7 @@ class _Networks:
     def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        normed = section.batch_norm != "none"
-        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=normed)
+        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=section.normed)
         scale = _target_scale(job)
         if job.run.resumed is not None:
             state = job.run.resumed
