@@ -1,4 +1,4 @@
-"""A coordinator that keeps to the text of a job and lies in what follows from rules: scales and bounds."""
+"""A coordinator that keeps to the text of a job and lies in what it may choose: scales, bounds, and networks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 from kernfed.federation.exchange import Call
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import StandardiseRequest
 from kernfed.maths.clipping import BOUND
-from kernfed_testing.adversary import COLUMNS, Target, Told, guards, held, moment_job, rows
+from kernfed.methods.personalise.training_messages import TrainNetworksRequest
+from kernfed.methods.reweight.messages import WeightedGradientRequest
+from kernfed_testing.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
+from kernfed_testing.variants import METHODS, job_of
 
 Lie = Callable[[Request[Any]], Request[Any]]
 
@@ -28,7 +31,8 @@ def lying(lie: Lie) -> Iterator[None]:
     ask = InProcessExchange.ask
 
     async def asked(exchange: InProcessExchange, call: Call[Any]) -> Mapping[str, Any]:
-        return await ask(exchange, replace(call, request=lie(call.request)))
+        own = None if call.own is None else {client: lie(request) for client, request in call.own.items()}
+        return await ask(exchange, replace(call, request=lie(call.request), own=own))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InProcessExchange, "ask", asked)
@@ -75,3 +79,71 @@ def test_bounds_on_two_sides_of_a_row(tmp_path: Path, policy: str) -> None:
         assert below[0] == pytest.approx(below[1], abs=1e-6)  # of the same rows, though a row lies between
     else:
         assert below[0] - below[1] == pytest.approx(y[order[12]], abs=1e-6)
+
+
+WIDTH = 4
+NETWORK = {"kind": "mlp", "widths": [WIDTH]}
+ONE_UNIT = {
+    "personalise fedavg": {**METHODS["personalise fedavg"], "network": NETWORK, "judge": "ridge"},
+    "reweight fedavg": {**METHODS["reweight"], "trainer": "adam", "network": NETWORK, "batch_size": 0},
+}
+FAR, BETWEEN = 6.0, 4.0
+"""A row's first column, and a number below it and above those of all others."""
+
+
+class OneRow:
+    """Makes the first unit of each network one that the farthest row alone sets off."""
+
+    def __init__(self) -> None:
+        self.scale = np.empty(0)
+
+    def __call__(self, request: Request[Any]) -> Request[Any]:
+        if isinstance(request, StandardiseRequest):
+            self.scale = np.array([request.mean, request.deviation])
+        if not isinstance(request, WeightedGradientRequest | TrainNetworksRequest):
+            return request
+        return replace(request, networks=self.changed(request.networks))
+
+    def changed(self, networks: Array) -> Floats:
+        """The networks with such a unit."""
+        sent = np.array(networks, dtype=np.float64)
+        sent[:, :3] = [1.0, 0.0, 0.0]
+        sent[:, 3 * WIDTH] = -(BETWEEN - self.scale[0, 0]) / self.scale[1, 0]
+        return sent
+
+    def gradients(self, told: Told) -> Floats:
+        """Of each network, as the target's last answer tells them, up to a factor."""
+        for request, reply in reversed(told.replies):
+            if isinstance(request, WeightedGradientRequest):
+                return np.array(reply.gradients)  # type: ignore[attr-defined]  # the reply to this request
+            if isinstance(request, TrainNetworksRequest):
+                return self.changed(request.networks) - reply.networks  # type: ignore[attr-defined]  # as above
+        raise AssertionError("no network was trained")
+
+
+@guards
+@pytest.mark.parametrize("variant", ONE_UNIT)
+def test_a_unit_that_one_row_sets_off(tmp_path: Path, policy: str, variant: str) -> None:
+    """Weights of a unit on one row are this row times what its offset moves; under the policy neither moves."""
+    tables = [dict(rows(seed=seed)) for seed in (5, 6, 7)]
+    for place in (7, 11, 30):  # of which one at least is a training row; the others are drawn back
+        tables[0][COLUMNS[0]] = [
+            FAR if i == place else min(float(str(v)), 3.0) for i, v in enumerate(rows()[COLUMNS[0]])
+        ]
+        target, *others = [Target(tmp_path / f"{place}-{i}", table, policy) for i, table in enumerate(tables)]
+        job, files = job_of(ONE_UNIT[variant], tmp_path)
+        lie = OneRow()
+        with lying(lie):
+            told = target.ask(job, files, others)
+        assert told.replies, told.refusal
+        if place in told.train:
+            break
+    found = lie.gradients(told)
+    weights, offset = found[0, :3], found[0, 3 * WIDTH]
+    if policy == OFF:
+        row = np.array([tables[0][name][place] for name in COLUMNS], dtype=float)
+        np.testing.assert_allclose(weights / offset, (row - lie.scale[0]) / lie.scale[1], rtol=1e-6)
+    else:
+        assert not weights.any()
+        assert offset == 0
+        assert found[0, 3:6].any()

@@ -27,6 +27,7 @@ from kernfed.models.network_spec import (
     norm_entries,
 )
 from kernfed.tensors.links import linked
+from kernfed.tensors.rows_behind import enough_rows
 
 NORM_EPSILON = 1e-5
 """Added to variances."""
@@ -37,7 +38,13 @@ def dtype_of(spec: NetworkSpec) -> torch.dtype:
     return torch.float32 if spec.kind is NetworkKind.CNN else torch.float64
 
 
-def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+def outputs(
+    spec: NetworkSpec,
+    parameters: Tensor,
+    x: Tensor,
+    seen: list[Tensor] | None = None,
+    inputs: list[Tensor] | None = None,
+) -> Tensor:
     """Compute the last layer's outputs of every network, without a link function.
 
     Args:
@@ -46,6 +53,8 @@ def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor]
         x: Rows, shape (n, d), of the same type and device.
         seen: Where given, batch normalisation uses the mean and variance of these rows, and appends them layer by
             layer, each of shape (N, 2 outputs); else it uses those among the parameters.
+        inputs: Where given, takes what comes into each layer, and of a convolution what leaves it, for
+            `kernfed.tensors.rows_behind`.
 
     Returns:
         Shape (N, n, C).
@@ -59,9 +68,13 @@ def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor]
         if layer.is_convolution:
             hidden = _convolution(layer, weights, bias, hidden, first=i == 0, image=spec.image)
             hidden = functional.max_pool2d(functional.relu(_normalise(norm, hidden, seen)), 2)
+            if inputs is not None:
+                inputs.append(hidden.detach())
             if not layers[i + 1].is_convolution:
                 hidden = hidden.reshape(hidden.shape[0], num, -1).transpose(0, 1)
             continue
+        if inputs is not None:
+            inputs.append(hidden.detach() if i else x)
         hidden = torch.baddbmm(bias[:, None, :], hidden, weights.reshape(num, *layer.shape).transpose(1, 2))
         if i < len(layers) - 1:
             hidden = functional.relu(_normalise(norm, hidden, seen))
@@ -105,8 +118,12 @@ def _row_losses(spec: NetworkSpec, found: Tensor, y: Tensor) -> Tensor:
     return -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
 
 
-def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`.
+def gradients(
+    spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None, least: int = 1
+) -> Tensor:
+    """Compute the gradient of every network's loss, shape (N, P); the first arguments are those of `losses`.
+
+    Where fewer than `least` rows stand behind a number of it (`kernfed.tensors.rows_behind`), it is 0.
 
     Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
     they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
@@ -114,7 +131,11 @@ def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weigh
     wanted = parameters.detach().requires_grad_(True)
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
-    (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
+    inputs: list[Tensor] | None = [] if least > 1 else None
+    told = outputs(spec, wanted, x, seen, inputs)
+    (found,) = torch.autograd.grad(_losses(spec, told, y, weights).sum(), wanted)
+    if inputs is not None:
+        found = torch.where(enough_rows(spec, parameters.detach(), inputs, told.detach(), least), found, 0.0)
     if seen:
         statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
         found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
@@ -134,6 +155,7 @@ def train(
     seed: int = 0,
     weights: Tensor | None = None,
     block: Integers | None = None,
+    least: int = 1,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -149,6 +171,7 @@ def train(
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
         block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
+        least: A parameter behind whose gradient fewer rows stand keeps its value in a step, as in `gradients`.
 
     Returns:
         Shape (N, P).
@@ -165,7 +188,7 @@ def train(
         if not whole:
             rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
-        gradient = gradients(spec, current, rows_x, rows_y, rows_w)
+        gradient = gradients(spec, current, rows_x, rows_y, rows_w, least)
         if spec.batch_norm:
             statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
             step = current * decay + gradient

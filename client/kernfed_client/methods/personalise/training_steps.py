@@ -100,6 +100,7 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
             weight_decay=request.weight_decay,
             seed=rng.seed(request.seed, "batches", job.client),
             block=None if job.block is None else job.block[inside],
+            least=job.file.policy.min_rows,
         )
     return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
 

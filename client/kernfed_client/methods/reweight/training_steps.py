@@ -43,7 +43,8 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
         rows = torch.from_numpy(next(drawn)).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
-    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(gradients(request.network, parameters, x, y, w)))
+    found = gradients(request.network, parameters, x, y, w, job.file.policy.min_rows)
+    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(found))
 
 
 def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
@@ -65,6 +66,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
         block=job.block,
+        least=job.file.policy.min_rows,
     )
     found = to_array(trained)
     if norm is not None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError
+from kernfed.arrays import Floats
+from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError, PolicyError
 from kernfed.federation.messages.data import (
     ColumnRange,
     DataSchema,
@@ -17,7 +18,7 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.jobs.client_file import ClientFile
-from kernfed.methods.online.dictionary import Dictionary, fingerprint
+from kernfed.methods.online.dictionary import Dictionary, draw, features, fingerprint
 from kernfed.methods.online.learner import Learner, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import (
@@ -114,9 +115,17 @@ class Site:
         with self.path.open("a") as file:
             file.write("".join(line + "\n" for line in lines))
 
-    def step(self, round_num: int, theta: float = 0.1, *, base: int = -1, batch_rows: int = 1) -> OnlineStep:
+    def step(
+        self,
+        round_num: int,
+        theta: float = 0.1,
+        *,
+        base: int = -1,
+        batch_rows: int = 1,
+        parameters: Floats | None = None,
+    ) -> OnlineStep:
         kernels = EVERY if base < 0 else EVERY[:0]
-        parameters = np.full((len(kernels), 8), theta)
+        parameters = np.full((len(kernels), 8), theta) if parameters is None else parameters
         request = OnlineStepRequest(
             round_num=round_num,
             base=base,
@@ -309,6 +318,30 @@ def test_two_classes_are_learned_by_log_odds(tmp_path: Path) -> None:
     sums = site.metrics().sums
     assert sums.log_loss == pytest.approx(2 * np.log(2.0))
     assert sums.squared_error == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("min_rows", [1, 2])
+def test_parameters_at_which_most_rows_are_certain(tmp_path: Path, min_rows: int) -> None:
+    """Gradients of steep functions on two sides of a row differ by its features; a cautious client tells neither."""
+    site = Site(tmp_path, task=LearningTask.BINARY)
+    site.client.least_rows = min_rows
+    rows = [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.3, 0.2)]
+    site.tell(*[f"r{i},{a},{b},{'yes' if i % 2 else 'no'}" for i, (a, b) in enumerate(rows)])
+    z = features(np.array(rows) / 2.0, draw(DICTIONARY))[:, 0]
+    way = np.linalg.lstsq(z, [3.0, -3.0, 3.0, 0.0], rcond=None)[0]
+    other = way + np.linalg.lstsq(z, [0.0, 0.0, 0.0, 1.0], rcond=None)[0]
+
+    def asked(theta: Floats) -> Floats:
+        steep = np.tile(1e3 * theta, (3, 1))
+        return np.asarray(site.step(1, 0.0, batch_rows=4, parameters=steep).gradient)[0]
+
+    if min_rows == 1:
+        found = asked(other) - asked(way - (other - way))
+        np.testing.assert_allclose(found / np.linalg.norm(found), z[3] / np.linalg.norm(z[3]), atol=1e-6)
+        return
+    with pytest.raises(PolicyError, match="predicts most rows of a round with certainty"):
+        asked(other)
+    assert site.step(1, theta=0.1, batch_rows=4).num_samples == 4
 
 
 def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:
