@@ -17,8 +17,8 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import StandardiseRequest
 from kernfed.maths.clipping import BOUND
-from kernfed.methods.personalise.training_messages import TrainNetworksRequest
-from kernfed.methods.reweight.messages import WeightedGradientRequest
+from kernfed.methods.personalise.training_messages import TrainedNetworks, TrainNetworksRequest
+from kernfed.methods.reweight.messages import WeightedGradient, WeightedGradientRequest
 from kernfed_testing.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
 from kernfed_testing.variants import METHODS, job_of
 
@@ -42,7 +42,7 @@ def lying(lie: Lie) -> Iterator[None]:
 def bounded_above(limit: float) -> Lie:
     """Bound the first column from above at a limit in the data's units, by scales that put the bound there."""
     wide = 1000.0
-    scales = {
+    scales: dict[str, Any] = {
         "mean": np.array([limit - wide, 0.0, 0.0]),
         "deviation": np.array([wide / BOUND, 1.0, 1.0]),
         "bounds": (BOUND, 0.0, 0.0),
@@ -50,14 +50,11 @@ def bounded_above(limit: float) -> Lie:
     return lambda request: replace(request, **scales) if isinstance(request, StandardiseRequest) else request
 
 
-def bounded(target: Target, limit: float) -> tuple[Told, Floats]:
+def bounded(target: Target, limit: float) -> tuple[Told, float]:
     """What a job leaves of the first column, bounded, times the target: the sum over all rows."""
     with lying(bounded_above(limit)):
         told = target.ask(moment_job(data={"standardise": True}, ridge=1e-12))
-    if told.refusal:
-        return told, np.empty(0)
-    scaled = told.weights[0, 0] * len(told.train) * 1000.0 / BOUND
-    return told, np.array(scaled)
+    return told, float(told.weights[0, 0]) * len(told.train) * 1000.0 / BOUND
 
 
 @guards
@@ -74,7 +71,7 @@ def test_bounds_on_two_sides_of_a_row(tmp_path: Path, policy: str) -> None:
         found = [bounded(target, limit) for limit in limits]
         told += [one for one, _ in found]
         # Rows below the limit add (x - limit) y; what the others add, at the bound, is the same for both limits.
-        below.append(float(found[0][1] - found[1][1]) / (limits[1] - limits[0]))
+        below.append((found[0][1] - found[1][1]) / float(limits[1] - limits[0]))
     if held(policy, *told):
         assert below[0] == pytest.approx(below[1], abs=1e-6)  # of the same rows, though a row lies between
     else:
@@ -114,10 +111,10 @@ class OneRow:
     def gradients(self, told: Told) -> Floats:
         """Of each network, as the target's last answer tells them, up to a factor."""
         for request, reply in reversed(told.replies):
-            if isinstance(request, WeightedGradientRequest):
-                return np.array(reply.gradients)  # type: ignore[attr-defined]  # the reply to this request
-            if isinstance(request, TrainNetworksRequest):
-                return self.changed(request.networks) - reply.networks  # type: ignore[attr-defined]  # as above
+            if isinstance(reply, WeightedGradient):
+                return np.array(reply.gradients, dtype=np.float64)
+            if isinstance(request, TrainNetworksRequest) and isinstance(reply, TrainedNetworks):
+                return self.changed(request.networks) - reply.networks
         raise AssertionError("no network was trained")
 
 

@@ -333,7 +333,8 @@ def test_parameters_at_which_most_rows_are_certain(tmp_path: Path, min_rows: int
 
     def asked(theta: Floats) -> Floats:
         steep = np.tile(1e3 * theta, (3, 1))
-        return np.asarray(site.step(1, 0.0, batch_rows=4, parameters=steep).gradient)[0]
+        found: Floats = np.array(site.step(1, batch_rows=4, parameters=steep).gradient[0], dtype=np.float64)
+        return found
 
     if min_rows == 1:
         found = asked(other) - asked(way - (other - way))
