@@ -27,7 +27,7 @@ from kernfed.models.network_spec import (
     norm_entries,
 )
 from kernfed.tensors.links import linked
-from kernfed.tensors.rows_behind import enough_rows
+from kernfed.tensors.rows_behind import RowsBehind
 
 NORM_EPSILON = 1e-5
 """Added to variances."""
@@ -119,11 +119,16 @@ def _row_losses(spec: NetworkSpec, found: Tensor, y: Tensor) -> Tensor:
 
 
 def gradients(
-    spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None, least: int = 1
+    spec: NetworkSpec,
+    parameters: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor | None = None,
+    behind: RowsBehind | None = None,
 ) -> Tensor:
     """Compute the gradient of every network's loss, shape (N, P); the first arguments are those of `losses`.
 
-    Where fewer than `least` rows stand behind a number of it (`kernfed.tensors.rows_behind`), it is 0.
+    Where fewer rows stand behind a number of it than `behind` asks for (`kernfed.tensors.rows_behind`), it is 0.
 
     Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
     they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
@@ -131,11 +136,11 @@ def gradients(
     wanted = parameters.detach().requires_grad_(True)
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
-    inputs: list[Tensor] | None = [] if least > 1 else None
+    inputs: list[Tensor] | None = [] if behind is not None and behind.least > 1 else None
     told = outputs(spec, wanted, x, seen, inputs)
     (found,) = torch.autograd.grad(_losses(spec, told, y, weights).sum(), wanted)
-    if inputs is not None:
-        found = torch.where(enough_rows(spec, parameters.detach(), inputs, told.detach(), least), found, 0.0)
+    if behind is not None and inputs is not None:
+        found = behind.kept(found, spec, parameters.detach(), inputs, told.detach())
     if seen:
         statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
         found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
@@ -155,7 +160,7 @@ def train(
     seed: int = 0,
     weights: Tensor | None = None,
     block: Integers | None = None,
-    least: int = 1,
+    behind: RowsBehind | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -171,7 +176,7 @@ def train(
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
         block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
-        least: A parameter behind whose gradient fewer rows stand keeps its value in a step, as in `gradients`.
+        behind: A parameter behind whose gradient too few rows stand keeps its value in a step, as in `gradients`.
 
     Returns:
         Shape (N, P).
@@ -188,7 +193,7 @@ def train(
         if not whole:
             rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
-        gradient = gradients(spec, current, rows_x, rows_y, rows_w, least)
+        gradient = gradients(spec, current, rows_x, rows_y, rows_w, behind)
         if spec.batch_norm:
             statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
             step = current * decay + gradient

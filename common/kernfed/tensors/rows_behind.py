@@ -14,6 +14,7 @@ for numbers at most the output and the target together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,6 +29,32 @@ between two hidden units stand the rows that set off both."""
 _FEWEST = 2
 """Never fewer."""
 _ROUNDING = 0.5
+
+
+@dataclass
+class RowsBehind:
+    """The rule of one client in one step, and what came of it."""
+
+    least: int
+    """Rows that must stand behind a number; 1: any number will do."""
+    num_kept: float = 0.0
+    """Numbers of gradients that were kept back, 0 in their place."""
+    num: int = 0
+    """Numbers of gradients in all."""
+
+    @property
+    def share(self) -> float:
+        """Part of the numbers that were kept back."""
+        return self.num_kept / max(1, self.num)
+
+    def kept(
+        self, gradient: Tensor, spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor], found: Tensor
+    ) -> Tensor:
+        """The gradient (N, P), 0 where fewer rows stand behind it; the other arguments are those of `enough_rows`."""
+        enough = enough_rows(spec, parameters, inputs, found, self.least)
+        self.num_kept += float((~enough & (gradient != 0)).sum())
+        self.num += gradient.numel()
+        return torch.where(enough, gradient, 0.0)
 
 
 def enough_rows(spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor], found: Tensor, least: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, initial_parameters, layout, make_network_spec
 from kernfed.tensors.networks import gradients, train
-from kernfed.tensors.rows_behind import sure_rows
+from kernfed.tensors.rows_behind import RowsBehind, sure_rows
 
 REGRESSION, BINARY, CLASSES = LearningTask.REGRESSION, LearningTask.BINARY, LearningTask.CLASSIFICATION
 LEAST = 10
@@ -36,7 +36,7 @@ def above(rows: int) -> float:
 
 
 def gradient(spec: NetworkSpec, parameters: Tensor, least: int, x: Tensor = X, y: Tensor = Y) -> list[Tensor]:
-    return parts(spec, gradients(spec, parameters[None], x, y, None, least)[0])
+    return parts(spec, gradients(spec, parameters[None], x, y, None, RowsBehind(least))[0])
 
 
 @pytest.mark.parametrize(("rows", "told"), [(1, False), (9, False), (12, True)])
@@ -87,8 +87,8 @@ def test_certain_predictions() -> None:
     """Where most rows are certain of their class, sums stand for the few that are not: all of the network is kept."""
     y = (Y > 0).double()
     spec, p = network(4, task=BINARY)
-    assert bool((gradients(spec, p[None], X, y, None, LEAST) != 0).any())
-    assert not bool((gradients(spec, 1e4 * p[None], X, y, None, LEAST) != 0).any())
+    assert bool((gradients(spec, p[None], X, y, None, RowsBehind(LEAST)) != 0).any())
+    assert not bool((gradients(spec, 1e4 * p[None], X, y, None, RowsBehind(LEAST)) != 0).any())
     assert sure_rows(torch.tensor([[25.0], [-30.0], [0.1]]))
     assert not sure_rows(torch.tensor([[25.0, 0.0], [5.0, 0.0], [0.1, 0.0]]))
 
@@ -118,7 +118,7 @@ def test_first_networks_move(spec: NetworkSpec) -> None:
     """As drawn to begin with, nearly all parameters have enough rows; those that move are moved as without a rule."""
     p = torch.tensor(initial_parameters(spec, 1))[None].repeat(2, 1)
     y = torch.eye(3, dtype=torch.float64)[torch.arange(80) % 3] if spec.num_outputs == 3 else Y
-    plain, held = (gradients(spec, p, X, y, None, least) for least in (1, LEAST))
+    plain, held = (gradients(spec, p, X, y, None, RowsBehind(least)) for least in (1, LEAST))
     moved = held != 0
     assert bool((plain[moved] == held[moved]).all())
     assert float(moved.double().mean()) > 0.8 * float((plain != 0).double().mean())
@@ -140,7 +140,10 @@ def test_channels_of_one_image() -> None:
 
 
 def test_small_batches_still_train() -> None:
-    """In a batch of ten rows two of a size are enough, or nothing would ever move."""
+    """In a batch of ten rows two of a size are enough, or nothing would ever move; what did not move is counted."""
     spec, p = network(16)
-    trained = train(spec, p[None], X, Y, learning_rate=0.05, num_steps=40, batch_size=10, least=LEAST)[0]
+    behind = RowsBehind(LEAST)
+    trained = train(spec, p[None], X, Y, learning_rate=0.05, num_steps=40, batch_size=10, behind=behind)[0]
     assert float((trained != p).double().mean()) > 0.9
+    assert 0 < behind.share < 0.2
+    assert behind.num == 40 * spec.num_parameters
