@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernfed.errors import VersionMismatchError, WireError
+from kernfed.errors import CertificateError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobState
+from kernfed.pki.identity import Identity, Role
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
 from kernfed_testing.hostile import TRIO, Logs, mallory
@@ -70,6 +73,20 @@ async def test_wrong_version_is_refused(fed: Federation) -> None:
     assert "install matching releases" in str(error)
 
 
+async def test_a_client_of_a_release_before(fed: Federation) -> None:
+    """A client that states no fields is not asked for what its release would pass over; the job goes on without it."""
+    async with mallory(fed, first=hello(later_fields=[], software_version="0.0.9")):
+        text = fed.job(
+            "personalise", TRIO, weights="paper", c_q="theorem", cohort_min_clients=2, cohort_preflight="quorum"
+        )
+        ended = await fed.run(text)
+    failed = {e.client: (e.reason, e.step, e.message) for e in ended.of(EventKind.CLIENT_FAILED)}
+    assert list(failed) == ["mallory"]
+    assert failed["mallory"][:2] == ("VERSION_MISMATCH", "personalise.solve_weights")
+    assert "(0.0.9) does not know what the job asks for (personalise.solve_weights: theorem_q)" in failed["mallory"][2]
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+
+
 async def test_no_hello(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not say hello is not waited for."""
     async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:
@@ -107,6 +124,28 @@ async def test_client_that_asks_and_never_reads(
     [ended] = [e["error"] for e in no_trace if e["event"] == "session ended: protocol violated"]
     assert ended == "the client asks for more answers than it reads"
     assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
+
+
+async def test_a_session_ends_with_its_certificate(fed: Federation) -> None:
+    """A client that stays on the line behind its certificate's end is cut off, and an operator's watch ends."""
+    folder = fed.client_folder("late")
+    fed.identities.make(Role.CLIENT, "late", lifetime=timedelta(seconds=4), into=folder / "identity")
+    (folder / "client.toml").write_text((fed.client_folder("eve") / "client.toml").read_text())
+    (folder / "train.csv").write_text(fed.data["eve"])
+    brief = Identity.load(fed.identities.make(Role.OPERATOR, "brief", lifetime=timedelta(seconds=4)))
+    async with (
+        ScriptedClient(folder, fed.ports.federation) as client,
+        OperatorClient(brief, f"localhost:{fed.ports.federation}") as operator,
+    ):
+        await fed.wait_connected("late")
+        assert "late" in {c.name for c in await operator.clients()}
+        error = await asyncio.wait_for(client.over, LIMIT_S)
+        assert isinstance(error, CertificateError)
+        assert "client/late expired on" in str(error)
+        with pytest.raises(CertificateError, match="operator/brief expired on"):
+            await operator.clients()
+    await fed.wait_disconnected("late")
+    assert fed.sessions.present() >= {"a", "b"}
 
 
 async def test_revoked_client_that_does_not_read(fed: Federation, no_trace: Logs) -> None:

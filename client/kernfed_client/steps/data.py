@@ -10,7 +10,7 @@ import torch
 
 from kernfed import rng
 from kernfed.errors import WireError
-from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -27,6 +27,7 @@ from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
+from kernfed_client.data.few_values import refuse_few_alike
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.own_rows import refuse_lengthscale, refuse_scales
@@ -97,11 +98,14 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
     Raises:
         JobStateMissingError: The rows were not scaled yet.
         WireError: The coordinator counts other outputs than this client.
-        PolicyError: The lengthscale is said to follow from the clients' rows, and cannot.
+        PolicyError: Random features would tell of few rows, since the columns have few values; or the lengthscale is said
+            to follow from the clients' rows, and cannot.
     """
     rule = job.memory(AgreedLengthscale)
-    if rule.median and job.file.policy.min_rows > 1 and request.features.kernel not in EXACT_KERNELS:
-        refuse_lengthscale(rule.own, request.features, request.step)
+    if request.features.kernel in RANDOM_KERNELS:
+        refuse_few_alike(job, request.features.lengthscales)
+        if rule.median and job.file.policy.min_rows > 1:
+            refuse_lengthscale(rule.own, request.features, request.step)
     if request.num_outputs != job.num_outputs:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"

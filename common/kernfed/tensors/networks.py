@@ -26,6 +26,7 @@ from kernfed.models.network_spec import (
     layout,
     norm_entries,
 )
+from kernfed.tensors import threads
 from kernfed.tensors.links import linked
 from kernfed.tensors.rows_behind import RowsBehind
 
@@ -137,14 +138,22 @@ def gradients(
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
     inputs: list[Tensor] | None = [] if behind is not None and behind.least > 1 else None
-    told = outputs(spec, wanted, x, seen, inputs)
-    (found,) = torch.autograd.grad(_losses(spec, told, y, weights).sum(), wanted)
-    if behind is not None and inputs is not None:
-        found = behind.kept(found, spec, parameters.detach(), inputs, told.detach())
+    with threads.suited(_largest(spec, parameters.shape[0] * x.shape[0])):
+        told = outputs(spec, wanted, x, seen, inputs)
+        (found,) = torch.autograd.grad(_losses(spec, told, y, weights).sum(), wanted)
+        if behind is not None and inputs is not None:
+            found = behind.kept(found, spec, parameters.detach(), inputs, told.detach())
     if seen:
         statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
         found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
     return found
+
+
+def _largest(spec: NetworkSpec, rows: int) -> int:
+    """Numbers in the largest layer's outputs, of the rows of all networks; convolutions are large at any size."""
+    if spec.kind is NetworkKind.CNN:
+        return threads.LARGE
+    return rows * max(spec.num_columns, *(layer.num_outputs for layer in layout(spec)))
 
 
 def train(
