@@ -337,7 +337,10 @@ def test_parameters_at_which_most_rows_are_certain(tmp_path: Path) -> None:
     above, below = (
         np.tile(1e3 * np.linalg.lstsq(z[:, 0], [3.0, -3.0, 3.0, side], rcond=None)[0], (3, 1)) for side in (1.0, -1.0)
     )
-    told = [kernel_gradients(z, predictions(z, t), y, t, EVERY[:1], loss=Loss.LOGISTIC)[0] for t in (above, below)]
+    told = [
+        kernel_gradients(z, predictions(z, t), y, t, np.zeros(1, np.int64), loss=Loss.LOGISTIC)[0]
+        for t in (above, below)
+    ]
     np.testing.assert_allclose(4 * (told[0] - told[1]), z[3, 0], atol=1e-9)
     for steep in (above, below):
         with pytest.raises(PolicyError, match="predicts most rows of a round with certainty"):
