@@ -98,8 +98,8 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
     Raises:
         JobStateMissingError: The rows were not scaled yet.
         WireError: The coordinator counts other outputs than this client.
-        PolicyError: Random features would tell of few rows, since the columns have few values; or the lengthscale, which
-            is said to follow from the clients' rows, cannot.
+        PolicyError: Random features would tell of few rows, since the columns have few values; or the lengthscale
+            is said to follow from the clients' rows, and cannot.
     """
     rule = job.memory(AgreedLengthscale)
     if request.features.kernel in RANDOM_KERNELS:
