@@ -285,7 +285,7 @@ class _Round:
         return apart or bool(self._rare_ones(fewest.alike).any())
 
     def _rare_ones(self, fewest: int) -> Array:
-        found = combinations_of(np.array(self.x)) if fewest > 1 else None
+        found = combinations_of(np.array(self.x), grids=False) if fewest > 1 else None
         return np.zeros(len(self.y), dtype=np.bool_) if found is None else found.rare(fewest)
 
     def cut(self, num: int) -> None:
