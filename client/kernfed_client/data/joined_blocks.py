@@ -15,7 +15,9 @@ import numpy as np
 from kernfed.arrays import Array, Integers
 from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.few_rows import columns_of_few
+from kernfed.maths.few_sums import rows_of_sums
 from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.split import SUMS_RULES
 
 
 def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integers:
@@ -41,14 +43,17 @@ def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integ
 
 
 class FewStandOut:
-    """Judges whether fewer rows than the policy's least stand out in a column, a target or a class of some rows."""
+    """Judges whether few of some rows stand out in a column, or a sum of columns, in the target, or as a class."""
 
-    def __init__(self, rows: PartitionData, policy: PolicySection) -> None:
-        """Take n rows of P columns."""
+    def __init__(self, rows: PartitionData, policy: PolicySection, rules: int) -> None:
+        """Take n rows of P columns; `rules` are those of `kernfed_client.data.split.RULES` by which the job began."""
         self._least = policy.min_rows
         self._columns: list[Array] = []
+        self._of_sums: Array | None = None
         if policy.sparse_columns != "allow":
             self._columns = [rows.x, *([] if rows.y is None else [rows.y[:, None]])]
+            if rules >= SUMS_RULES and self._least > 1:
+                self._sums, self._of_sums = rows_of_sums(rows.x, self._least)
         self._codes: Array | None = None
         if rows.labels is not None and policy.rare_classes != "allow":
             self._codes = np.unique(rows.labels, return_inverse=True)[1]
@@ -61,6 +66,8 @@ class FewStandOut:
         if self._columns:
             found = np.concatenate([columns_of_few(columns[rows], self._least) for columns in self._columns])
             few[: len(found)] = found
+        if self._of_sums is not None:
+            few[:-1] |= self._of_sums[columns_of_few(self._sums[rows].astype(np.float64), self._least)].any(axis=0)
         if self._codes is not None:
             counts = np.bincount(self._codes[rows])
             few[-1] |= bool(((counts > 0) & (counts < self._least)).any())

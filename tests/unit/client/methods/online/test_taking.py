@@ -9,8 +9,9 @@ from kernfed.arrays import Floats
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.methods.online.round_rows import Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
-from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
+from kernfed_client.methods.online.taking import RowTaker
 from kernfed_client.streams.streams import TableStream
 
 LEAST = 10
