@@ -33,6 +33,7 @@ METHODS = installed(
         "dkrr": {"name": "dkrr"},
         "newton": {"name": "newton", "rounds": 2},
         "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
+        "newton differences": {"name": "newton", "rounds": 2, "differences": True},
         "head": {**HEAD, "rounds": 60},
         "head exact": {**HEAD, "solver": "exact", "warm_start": False},
         "head cg": {**HEAD, "solver": "cg", "validation_fraction": 0.0, "rounds": 60},

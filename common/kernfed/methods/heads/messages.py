@@ -15,6 +15,7 @@ from typing import Annotated
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.model_spread import of_epochs, of_solves
 from kernfed.maths.newton import not_a_solve
 
 Matrix = Annotated[Array, Shape("D", "C")]
@@ -228,10 +229,16 @@ class HeadDescentRequest(Request[HeadWeights]):
     weights: Matrix
     """Where the steps begin, W."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
+        return of_epochs(rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWarmUp(Reply):
     """Weights after a client's own steps, and what those were worth that it began with."""
+
+    models = ("weights",)
 
     num_rows: Rows
     loss: Annotated[float, Range(0)]
@@ -263,6 +270,10 @@ class HeadWarmUpRequest(Request[HeadWarmUp]):
     weights: Matrix
     """W."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
+        return of_epochs(rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSophiaRequest(Request[HeadWeights]):
@@ -291,11 +302,16 @@ class HeadSophiaRequest(Request[HeadWeights]):
     weights: Matrix
     """Where the steps begin, W."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
+        return of_epochs(rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDirection(Reply):
     """FedNew's inner variable y_j."""
 
+    models = ("direction",)
     directions = ("direction",)
 
     num_rows: Rows
@@ -329,6 +345,11 @@ class HeadDirectionRequest(Request[HeadDirection]):
     """This client's multiplier λ_j."""
     previous: Matrix
     """The mean direction of the round before."""
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.damping + self.penalty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
-from kernfed.federation.ledger import MODEL_SPREAD
 from kernfed.jobs.plans import parts_of
 from kernfed.maths.aggregate import norm
+from kernfed.maths.model_spread import MODEL_SPREAD
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.messages import ClientEmbedding, Statistics

@@ -58,7 +58,7 @@ class Agreement:
     num_rows: Mapping[str, int] = field(default_factory=dict)
     """Training rows of each client that passed the preparation."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    """Digest of what each of them stated of its data; see
+    """Digests of what each of them stated of its data; see
     `kernfed_server.jobs.start.descriptions.digest`."""
 
     def to_arrays(self) -> dict[str, Array]:
