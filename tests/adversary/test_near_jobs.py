@@ -54,7 +54,7 @@ def stream_job(data: Mapping[str, object] | None = None, dataset: str = "default
     )
 
 
-def table(num: int = 400, **more: Sequence[object]) -> dict[str, Sequence[object]]:
+def table(num: int = 400, **more: Sequence[object]) -> Mapping[str, Sequence[object]]:
     """Rows of a stream, of which one stands out in x0 and by its target."""
     found = {name: list(column) for name, column in rows(num, seed=7, **more).items()}
     found["x0"][PATIENT], found["y"][PATIENT] = 6.0, 8.5
@@ -84,7 +84,8 @@ class Taken:
             for request, reply in self.told.replies
             if isinstance(request, PooledStepRequest) and isinstance(reply, PooledStep) and reply.num_samples
         ]
-        return np.sum([r.T @ r for r in factors], axis=0)
+        total: Floats = np.sum([r.T @ r for r in factors], axis=0)
+        return total
 
 
 class StreamTarget(Target):

@@ -65,7 +65,7 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     dealt_anew, by_file = False, schema.by_record and section.test is None
     others = [_folder(file, name) for name in sorted(file.datasets) if name != dataset]
     for its, earlier in ((place, kept) for place in (*others, folder) for kept in _earlier(place)):
-        ways = _ALL_WAYS
+        ways: tuple[str, ...] = _ALL_WAYS
         if its == folder:
             ways = _ALL_WAYS if file.policy.near_jobs == "wait-for-rows" else ("places",)
             dealt_anew = by_file and _dealt_anew(found, earlier, dealt_anew)

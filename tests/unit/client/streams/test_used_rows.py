@@ -6,6 +6,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def learned(found: Sequence[Taken]) -> int:
     return sum(len(taken.y) for taken in found)
 
 
-ATTACKS = {
+ATTACKS: dict[str, list[dict[str, Any]]] = {
     "a limit": [{}, {"without": [203]}],
     "a limit, first": [{"without": [203]}, {}],
     "four limits": [{"without": w} for w in ([], [*range(40, 60)], [*range(59, 79)], [*range(40, 79)])],
@@ -97,7 +98,7 @@ ATTACKS = {
 def test_no_jobs_tell_of_few_rows(tmp_path: Path, attack: str, guarded: bool) -> None:
     """Each does without the guard; with it a job loses the blocks of which it leaves a row out."""
     site = Site(tmp_path, guarded=guarded)
-    found = [site.ask(**job) for job in ATTACKS[attack]]  # type: ignore[arg-type]  # a plain table of arguments
+    found = [site.ask(**job) for job in ATTACKS[attack]]
     assert site.tells_a_few() != guarded
     assert min(map(learned, found)) >= 170
     assert any(taken[-1].left_out.near for taken in found) == guarded
