@@ -57,6 +57,7 @@ METHODS = installed(
         "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
         "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
         "reweight": WEIGHED,
+        "reweight spectra": {**WEIGHED, "compare_spectra": True},
         "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
         "reweight target": {
             **WEIGHED,
@@ -68,6 +69,7 @@ METHODS = installed(
         "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
         "online": {"name": "online", **STREAM},
         "online gradients": {"name": "online", **SMALL},
+        "online hindsight": {"name": "online", **STREAM, "hindsight": True},
         "online paper": {
             "name": "online",
             **STREAM,

@@ -24,6 +24,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.memory import require_bytes
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import SMALL, FeatureRows
+from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.few_in_columns import fewest_apart
@@ -134,7 +135,7 @@ class LocalJob(StepMemory):
     @property
     def fewest_apart(self) -> tuple[int, int]:
         """Fewest training rows that may stand out in a column, or in a product of two, and fewest test rows."""
-        return fewest_apart(self.file.policy, self.data.rules)
+        return fewest_apart(self.file.policy, self.data.rules, self.num_test_rows)
 
     def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
         """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
@@ -256,6 +257,17 @@ class LocalJob(StepMemory):
         """
         self._row_weights = weights
         self.forget_all()
+
+    @property
+    def largest(self) -> int:
+        """Numbers in the largest matrix of the steps' products; before rows are scaled, when they are read: any."""
+        if self._scaled is None:
+            return LARGE
+        if self._mapped is None:
+            x = self._scaled.x_train
+            return max(x.size, len(x) ** 2)
+        n, m = self._mapped.train.shape
+        return max(n, m) * m
 
     def usable_bytes(self) -> int:
         """Bytes that this job's matrices may take at this client."""

@@ -166,11 +166,16 @@ class PolicySection(Section):
     )
     sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
         "constant",
-        description="Values of a column, the target too, that fewer training rows than `min_rows`, or fewer than 3 "
-        "test rows, have while all others have one value, or what other columns say: take them as the others; do so "
-        "with fewer test rows than `min_rows`, so that metrics are of rows that are not quite so; or let sums over "
-        "such columns stand for fewer rows. Products of two columns in a polynomial are treated alike, and rows that "
-        "stand far out.",
+        description="Values of a column, the target too, that fewer training rows than `min_rows`, than a "
+        "tenth of the test rows (at least 3), have while all others have one value, or what other columns say: take "
+        "them as the others; do so with fewer test rows than `min_rows`, so that metrics are of rows that are not "
+        "quite so; or let sums over such columns stand for fewer rows. Products of two columns in a polynomial are "
+        "treated alike, and rows that stand far out.",
+    )
+    few_values: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Random features, networks and kernels of columns of few values, of which fewer training rows than "
+        "`min_rows` have some combination: refuse them, or let them tell the sum of the targets of each combination.",
     )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."
@@ -210,7 +215,9 @@ class ClientFile(Section):
     identity: Path = Field(Path("identity"), description="Folder made by `kernfed-client enrol`.")
     state: Path = Field(Path("state"), description="Folder for job state, replies not yet delivered and own models.")
     device: str = Field("auto", description="auto (CUDA where there is one), cpu, cuda or cuda:N.")
-    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the maths; unset: all.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of products of large matrices; unset: all. Small ones have one."
+    )
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")

@@ -72,13 +72,14 @@ async def execute(
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
-    with _of_former(former, run):
+    # A model to begin with is judged before the method runs, what else a method left by the method alone.
+    with _of_former(former if method_of(job.method).begins is Begins.STATE else None, run):
         return await _carry_out(job, files, former, cohort, run)
 
 
 @contextlib.contextmanager
 def _of_former(former: Former | None, run: Run) -> Iterator[None]:
-    """Where a run that begins from another job fails before its first round, its state was damaged, or made up."""
+    """Where a run fails as it reads what another job left, that was damaged, or made up."""
     fresh = run.resumed is None
     try:
         yield
@@ -97,13 +98,14 @@ async def _carry_out(
 ) -> Model | None:
     workflow = WORKFLOWS[job.method.name]
     earlier = await asyncio.to_thread(workflow.earlier, job, files)
-    if former is not None and method_of(job.method).begins is Begins.STATE:
-        run.go_on_from(former)
-    elif former is not None:
-        run.begin_with(former)
-        earlier = await asyncio.to_thread(Earlier.of_former, former, job)
-    job = as_begun(job, run)
-    setup = await _prepared(job, workflow, earlier, cohort, run)
+    with _of_former(former, run):
+        if former is not None and method_of(job.method).begins is Begins.STATE:
+            run.go_on_from(former)
+        elif former is not None:
+            run.begin_with(former)
+            earlier = await asyncio.to_thread(Earlier.of_former, former, job)
+        job = as_begun(job, run)
+        setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
     cohort.let_differ(workflow.spread(job.method))
     weights = workflow.weights(setup, job.method)

@@ -7,10 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
+from kernfed.maths.combinations import combinations_of
 from kernfed.maths.few_rows import columns_of_few, levelled
 from kernfed_client.methods.online.state import ClientState, LeftOut, Waiting
 from kernfed_client.streams.faults import FileChange, RowFault
@@ -83,6 +85,18 @@ class Limits:
     def target(self, y: float) -> bool:
         """Whether a target lies within."""
         return self.low <= y <= self.high
+
+
+class Fewest(NamedTuple):
+    """Fewest rows of a round that may be so; 1: any number."""
+
+    apart: int = 1
+    """Stand out in a column, or by their target."""
+    alike: int = 1
+    """Have one of few combinations of values."""
+
+
+ANY_NUMBER = Fewest()
 
 
 class RoundRows:
@@ -160,16 +174,24 @@ class RoundRows:
         self._far += 1
         self.lost.add(row.mark)
 
-    def has_few(self, places: Sequence[int], fewest: int) -> bool:
-        """Whether fewer rows than that, of some by their places, stand out in a column, or by their target."""
-        return fewest > 1 and len(places) > 0 and bool(columns_of_few(self._columns(places), fewest).any())
+    def has_few(self, places: Sequence[int], fewest: Fewest) -> bool:
+        """Whether fewer rows than that, of some by their places, stand out, or are alike."""
+        if not len(places):
+            return False
+        apart = fewest.apart > 1 and bool(columns_of_few(self._columns(places), fewest.apart).any())
+        return apart or bool(self._rare_ones(places, fewest.alike).any())
 
-    def without_few(self, places: Sequence[int], fewest: int) -> list[int]:
-        """Leave out rows that stand out where fewer than that do, and those that then do; returns the others."""
+    def _rare_ones(self, places: Sequence[int], fewest: int) -> Array:
+        found = combinations_of(np.array([self.x[i] for i in places])) if fewest > 1 else None
+        return np.zeros(len(places), dtype=np.bool_) if found is None else found.rare(fewest)
+
+    def without_few(self, places: Sequence[int], fewest: Fewest) -> list[int]:
+        """Leave out rows that stand out, or are alike, where fewer than that do, and those that then do."""
         left = list(places)
         while self.has_few(left, fewest):
             columns = self._columns(left)
-            kept = np.flatnonzero((levelled(columns.copy(), fewest) == columns).all(axis=1))
+            stays = (levelled(columns.copy(), fewest.apart) == columns).all(axis=1)
+            kept = np.flatnonzero(stays & ~self._rare_ones(left, fewest.alike))
             self._rare += len(left) - len(kept)
             left = [left[i] for i in kept]
         return left

@@ -15,11 +15,21 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.online.stream_step import rows_of_round
+from kernfed_client.data.few_in_columns import fewest_alike
 from kernfed_client.data.joined_blocks import joined_blocks
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.ranges import row_outside
 from kernfed_client.data.split import JOINED_RULES
-from kernfed_client.methods.online.round_rows import Limits, Outside, Predict, RoundRows, Taken, nowhere
+from kernfed_client.methods.online.round_rows import (
+    ANY_NUMBER,
+    Fewest,
+    Limits,
+    Outside,
+    Predict,
+    RoundRows,
+    Taken,
+    nowhere,
+)
 from kernfed_client.methods.online.state import MAX_WAITING, ClientState
 from kernfed_client.streams.faults import RowFault
 from kernfed_client.streams.streams import Stream
@@ -46,11 +56,12 @@ def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], 
     joins = job.data.rules >= JOINED_RULES
     apart = job.fewest_apart[0] if joins else 1
     outside = functools.partial(row_outside, job.schema)
-    most = min(_MOST_TIMES * apart, job.num_rows)
+    alike = fewest_alike(job.file.policy, job.data.rules)
+    most = min(_MOST_TIMES * max(apart, alike), job.num_rows)
     policy = job.file.policy
     near = policy.min_rows > 1 and policy.near_jobs != "allow" and job.durable and stream.marked
     used = UsedRows(job.file.state) if near else None
-    return RowTaker(stream, scaled, policy.min_rows, limits, outside, apart, most, used)
+    return RowTaker(stream, scaled, policy.min_rows, limits, outside, Fewest(apart, alike), most, used)
 
 
 class RowTaker:
@@ -63,18 +74,18 @@ class RowTaker:
         least_rows: int,
         limits: Limits,
         outside: Outside = nowhere,
-        fewest_apart: int = 1,
+        fewest: Fewest = ANY_NUMBER,
         most_rows: int = 1,
         used: UsedRows | None = None,
     ) -> None:
         """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's.
 
-        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target. A round grows to at
-        most `most_rows` for it. `used` holds the rows that jobs used together; unset: this job's rows may differ from
+        So is `fewest`: no fewer rows of a round stand out, or are alike. A round grows to at most `most_rows` for it.
+        `used` holds the rows that jobs used together; unset: this job's rows may differ from
         theirs by any number.
         """
         self._most_rows = most_rows - most_rows % least_rows
-        self._fewest_apart = fewest_apart
+        self._fewest = fewest
         self._outside = outside
         self._stream = stream
         self._scaled = scaled
@@ -96,6 +107,12 @@ class RowTaker:
         """
         wanted = rows_of_round(batch_rows, self._least_rows)
         return self._take(state, wanted, max(wanted, self._most_rows), wait_s, predict)
+
+    def learns(self, x: Floats, y: float) -> bool:
+        """Whether a row of a table, in the data's units, is learned for its own sake: no range makes it impossible."""
+        with np.errstate(over="ignore"):
+            within = self._limits.row(self._scaled(x)) and self._limits.target(y)
+        return within and not self._outside(x, y)
 
     def _take(
         self, state: ClientState, wanted: int, most: int, wait_s: float, predict: Predict, *, exact: bool = False
@@ -135,7 +152,7 @@ class RowTaker:
         return self._take(state, cut, most, 0.0, predict, exact=True)
 
     def _found(self, made: RoundRows, blocks: Blocks) -> _Found:
-        return _Found(made, blocks, self._least_rows, self._fewest_apart)
+        return _Found(made, blocks, self._least_rows, self._fewest)
 
     def _lacks(self, found: _Found, wanted: int, most: int) -> int:
         """Rows to read until there are enough; some more where few stand out, up to `most` in all; 0: none."""
@@ -148,7 +165,7 @@ class RowTaker:
             return rows.num_lacking
         if over := rows.num_last_free % least:
             return least - over
-        return min(self._fewest_apart, most - rows.num) if rows.num < most and found.has_few else 0
+        return min(max(self._fewest), most - rows.num) if rows.num < most and found.has_few else 0
 
     def _cut(self, found: _Found, most: int, *, ended: bool, whole: bool) -> int:
         """How many rows to take; those behind are left in the stream, until more rows complete them."""
@@ -165,11 +182,11 @@ class RowTaker:
 
     def _closed(self, state: ClientState, found: _Found, most: int, *, ended: bool, whole: bool) -> Taken:
         """The round of the rows that were read; its blocks are kept."""
-        made, rows, apart = found.made, found.rows, self._fewest_apart
+        made, rows, fewest = found.made, found.rows, self._fewest
         alone, joint = found.alone, found.joint
         free, num_rare = found.free, 0
         if found.has_few and whole:
-            joint, free = [], made.without_few(free, apart)
+            joint, free = [], made.without_few(free, fewest)
             num_rare = len(found.free) - len(free)
         if len(free) < self._least_rows:
             free = []
@@ -180,7 +197,7 @@ class RowTaker:
         if (found.has_few or (not used and rows.num)) and not whole:
             return _waits(state, made)
         if self._used is not None and pool:
-            joined = _joined(pool, lambda places: not made.has_few(places, apart))
+            joined = _joined(pool, lambda places: not made.has_few(places, fewest))
             marks = [[made.marks[place] for place in places] for places in joined]
             self._used.keep(marks, [block.number for block in joint])
         behind = found.num - rows.num_last_free if found.blocks else 0
@@ -197,10 +214,10 @@ def _waits(state: ClientState, made: RoundRows) -> Taken:
 class _Found:
     """The rows of a round, by the blocks that jobs used so far."""
 
-    def __init__(self, made: RoundRows, blocks: Blocks, least: int, fewest_apart: int) -> None:
+    def __init__(self, made: RoundRows, blocks: Blocks, least: int, fewest: Fewest) -> None:
         self.made, self.blocks, self.num = made, blocks, len(made.marks)
         self.rows: Arranged = arranged(made.marks, blocks, made.lost)
-        few = [made.has_few(block.places, fewest_apart) for block in self.rows.whole]
+        few = [made.has_few(block.places, fewest) for block in self.rows.whole]
         self.alone = [block for block, has in zip(self.rows.whole, few, strict=True) if not has]
         """Blocks that may be told as they are."""
         self.joint = [block for block, has in zip(self.rows.whole, few, strict=True) if has]
@@ -208,7 +225,7 @@ class _Found:
         self.free = list(self.rows.free[: len(self.rows.free) // least * least])
         """Rows of no block that make up whole ones."""
         joint = [place for block in self.joint for place in block.places]
-        self.has_few = made.has_few(sorted([*joint, *self.free]), fewest_apart)
+        self.has_few = made.has_few(sorted([*joint, *self.free]), fewest)
         """Whether few rows stand out in those."""
 
     def num_of_first(self, num: int) -> int:

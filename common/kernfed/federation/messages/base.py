@@ -209,12 +209,13 @@ class Request(Message, Generic[R_co]):
 
 
 def requests_in(*modules: ModuleType) -> tuple[type[Request[Any]], ...]:
-    """The requests that modules define, in their order there."""
+    """The requests that modules define, in their order there; without a step it is but what several have in common."""
     return tuple(
         found
         for module in modules
         for found in vars(module).values()
         if isinstance(found, type) and issubclass(found, Request) and found.__module__ == module.__name__
+        if hasattr(found, "step")
     )
 
 

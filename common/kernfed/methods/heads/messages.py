@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, NumOutputs, R_co, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.model_spread import of_epochs, of_solves
 from kernfed.maths.newton import not_a_solve
@@ -207,20 +207,14 @@ class HeadWeights(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadDescentRequest(Request[HeadWeights]):
-    """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
-
-    step = "head.descent"
-    reply = HeadWeights
-    kinds = (Kind.MODEL_UPDATE,)
+class EpochsRequest(Request[R_co]):
+    """Epochs of steps on F_j over mini-batches."""
 
     ridge: Ridge
-    proximal: Annotated[float, Range(0, 1e6)]
-    """0 for FedAvg."""
     learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step."""
     momentum: Annotated[float, Range(0, 1)]
-    """Momentum of the steps."""
+    """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
     """Passes over the rows."""
     batch_size: Annotated[int, Range(0)]
@@ -232,6 +226,18 @@ class HeadDescentRequest(Request[HeadWeights]):
     def models_differ(self, rows: float) -> float:
         """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
         return of_epochs(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadDescentRequest(EpochsRequest[HeadWeights]):
+    """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
+
+    step = "head.descent"
+    reply = HeadWeights
+    kinds = (Kind.MODEL_UPDATE,)
+
+    proximal: Annotated[float, Range(0, 1e6)]
+    """0 for FedAvg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,61 +256,28 @@ class HeadWarmUp(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadWarmUpRequest(Request[HeadWarmUp]):
+class HeadWarmUpRequest(EpochsRequest[HeadWarmUp]):
     """Losses at W, then epochs of mini-batch gradient descent with momentum on F_j from there."""
 
     step = "head.warm_up"
     reply = HeadWarmUp
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
 
-    ridge: Ridge
-    learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size."""
-    momentum: Annotated[float, Range(0, 1)]
-    """Momentum of the steps."""
-    num_epochs: Annotated[int, Range(1, 1_000_000)]
-    """Passes over the rows."""
-    batch_size: Annotated[int, Range(0)]
-    """Rows per step; 0: all rows."""
-    seed: Seed
-    weights: Matrix
-    """W."""
-
-    def models_differ(self, rows: float) -> float:
-        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
-        return of_epochs(rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadSophiaRequest(Request[HeadWeights]):
+class HeadSophiaRequest(EpochsRequest[HeadWeights]):
     """FedSophia's local epochs: clipped steps, preconditioned by a moving average of the Hessian's diagonal."""
 
     step = "head.sophia"
     reply = HeadWeights
     kinds = (Kind.MODEL_UPDATE,)
 
-    ridge: Ridge
-    learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size, and the most that a coordinate moves in a step."""
-    momentum: Annotated[float, Range(0, 1)]
-    """β1, of the gradients' moving average."""
     curvature_momentum: Annotated[float, Range(0, 1)]
     """β2, of the diagonal's."""
     clip: Annotated[float, Range(0, 1e6)]
     """ρ: a coordinate moves by learning_rate · clamp(m / max(ρ h, ε), -1, 1)."""
     curvature_every: Annotated[int, Range(1, 1_000_000)]
     """Steps between estimates of the diagonal."""
-    num_epochs: Annotated[int, Range(1, 1_000_000)]
-    """Passes over the rows."""
-    batch_size: Annotated[int, Range(0)]
-    """Rows per step; 0: all rows."""
-    seed: Seed
-    weights: Matrix
-    """Where the steps begin, W."""
-
-    def models_differ(self, rows: float) -> float:
-        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
-        return of_epochs(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

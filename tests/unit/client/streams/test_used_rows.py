@@ -17,7 +17,7 @@ from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed_client.data.partition_data import PartitionData
 from kernfed_client.data.row_spans import tells_of_few
-from kernfed_client.methods.online.round_rows import Limits, Taken
+from kernfed_client.methods.online.round_rows import Fewest, Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
 from kernfed_client.methods.online.taking import RowTaker
 from kernfed_client.streams import used_rows
@@ -56,7 +56,7 @@ class Site:
         stream = TableStream(table, (), (order + 1_000_000).tolist())
         used = UsedRows(self.state) if self.guarded else None
         limits = Limits(100.0, -np.inf, np.inf)
-        taker = RowTaker(stream, lambda x: x, LEAST, limits, fewest_apart=LEAST, most_rows=64 * LEAST, used=used)
+        taker = RowTaker(stream, lambda x: x, LEAST, limits, fewest=Fewest(LEAST), most_rows=64 * LEAST, used=used)
         state, found = START, []
         for _ in range(rounds):
             taken = taker.take(state, batch_rows, 0.0, lambda _: 0.0)

@@ -9,7 +9,7 @@ from kernfed.arrays import Floats
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.methods.online.round_rows import Limits, Taken
+from kernfed_client.methods.online.round_rows import Fewest, Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
 from kernfed_client.methods.online.taking import RowTaker
 from kernfed_client.streams.streams import TableStream
@@ -25,11 +25,23 @@ def marked(num: int, every: int) -> PartitionData:
 
 
 def rounds(
-    table: PartitionData, fewest_apart: int, num: int = 200, batch_rows: int = 1, most_rows: int = 64 * LEAST
+    table: PartitionData,
+    fewest_apart: int,
+    num: int = 200,
+    batch_rows: int = 1,
+    most_rows: int = 64 * LEAST,
+    fewest_alike: int = 1,
 ) -> list[Taken]:
     """What a client takes of a table, round after round, to its end."""
     limits = Limits(np.inf, -np.inf, np.inf)
-    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, fewest_apart=fewest_apart, most_rows=most_rows)
+    taker = RowTaker(
+        TableStream(table),
+        lambda x: x,
+        LEAST,
+        limits,
+        fewest=Fewest(fewest_apart, fewest_alike),
+        most_rows=most_rows,
+    )
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     found = []
@@ -81,7 +93,7 @@ def test_a_live_stream_keeps_rows_for_later() -> None:
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     for num, taken_now in ((30, 0), (400, 80)):
         taker = RowTaker(
-            Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest_apart=LEAST, most_rows=640
+            Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest=Fewest(LEAST), most_rows=640
         )
         assert len(taker.take(state, 1, 0.0, lambda _: 0.0).y) == taken_now
 
@@ -114,3 +126,16 @@ def test_a_round_grows_to_what_the_coordinator_believes() -> None:
     found = rounds(marked(400, 8), LEAST, most_rows=60)
     assert max(len(taken.y) for taken in found) <= 60
     assert sum(len(taken.y) for taken in found) > 300
+
+
+def test_a_round_has_enough_rows_of_each_combination() -> None:
+    """Of the eight combinations of three marks; without the rule rounds of ten rows have a few of each."""
+    draw = np.random.default_rng(5)
+    x = (draw.uniform(size=(1200, 3)) < 0.5).astype(np.float64)
+    table = PartitionData(x, None, draw.normal(size=1200), 0, np.arange(2, 1202))
+    for alike, fewest in ((LEAST, LEAST), (1, 1)):
+        found = [np.array(taken.x) for taken in rounds(table, 1, fewest_alike=alike) if len(taken.y)]
+        counts = [np.unique(rows, axis=0, return_counts=True)[1].min() for rows in found]
+        assert min(counts) >= fewest
+        assert (min(counts) < LEAST) == (alike == 1)
+        assert sum(map(len, found)) > 1100
