@@ -182,7 +182,7 @@ class RoundRows:
         return apart or bool(self._rare_ones(places, fewest.alike).any())
 
     def _rare_ones(self, places: Sequence[int], fewest: int) -> Array:
-        found = combinations_of(np.array([self.x[i] for i in places])) if fewest > 1 else None
+        found = combinations_of(np.array([self.x[i] for i in places]), grids=False) if fewest > 1 else None
         return np.zeros(len(places), dtype=np.bool_) if found is None else found.rare(fewest)
 
     def without_few(self, places: Sequence[int], fewest: Fewest) -> list[int]:
