@@ -18,8 +18,8 @@ from kernfed.errors import DivergedError, KernfedError, NumericalError, PolicyEr
 from kernfed.maths.losses import MOST_MARGIN
 from kernfed.methods.online.learner import Learner
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
+from kernfed_client.methods.online.round_rows import Taken
 from kernfed_client.methods.online.state import ClientState
-from kernfed_client.methods.online.taking import Taken
 from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)

@@ -40,10 +40,10 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
 from kernfed_client.methods.online.guard import Guard, Moved, refuse_sure_rows
+from kernfed_client.methods.online.round_rows import Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper, has_state, take_over
-from kernfed_client.methods.online.taking import Limits, Taken, taker_of
-from kernfed_client.streams.sources import stream_of
-from kernfed_client.streams.streams import TableStream
+from kernfed_client.methods.online.taking import taker_of
+from kernfed_client.streams.sources import stream_of, table_stream
 
 _DRAWS = 256
 
@@ -56,11 +56,12 @@ class OnlineClient:
 
         Raises:
             DataError: It cannot be read, or does not fit the job.
+            PolicyError: The record of rows that jobs used is damaged.
         """
         self._job = job
         self._request = request
         found = stream_of(job.file, job.dataset, job.schema, job.classes)
-        self.stream = TableStream(job.data.train, job.classes) if found is None else found
+        self.stream = table_stream(job.train_file, job.data.train, job.classes) if found is None else found
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span
