@@ -227,29 +227,6 @@ def measured(data: DataSet, drawn: Draw, method: str, ridge: float) -> float:
     return done.final.pooled[model]["mse"]
 
 
-def show(lines: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows of a table."""
-    print(f"  {'setting':<22}{'method':<26}{'published':>10}{'measured':>10}{'+-':>9}{'ridge':>10}")
-    for row in lines:
-        published = "-" if row["published"] is None else f"{row['published']:.4f}"
-        error = "" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
-        ridge = f"{row['ridge']:.1e}" if row.get("ridge") is not None else ""
-        print(f"  {row['setting']:<22}{row['method']:<26}{published:>10}{row['measured']:>10.3g}{error:>9}{ridge:>10}")
-
-
-def figure(columns: int = 1, height: float = 3.6) -> tuple[Any, list[Any]]:
-    """A picture and its axes."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, axes = plt.subplots(1, columns, figsize=(4.4 * columns, height), constrained_layout=True, squeeze=False)
-    for ax in axes.flat:
-        ax.grid(alpha=0.3)
-    return fig, list(axes.flat)
-
-
 def parser(doc: str | None, repetitions: int) -> argparse.ArgumentParser:
     """Options that all these experiments have."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))

@@ -11,21 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from distill_common import (
-    D3,
-    SYNTHETIC,
-    DataSet,
-    Draw,
-    choose_ridges,
-    draw,
-    figure,
-    grid,
-    measured,
-    mnist,
-    parser,
-    show,
-)
+from distill_common import D3, SYNTHETIC, DataSet, Draw, choose_ridges, draw, grid, measured, mnist, parser
 from records import entry, write
+from tables import show, subplots
 
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
@@ -96,7 +84,7 @@ def main() -> None:
     images = mnist(options.mnist)
     sets = {"D3": SYNTHETIC["D3"], **({"MNIST": images} if images else {})}
     lines = []
-    fig, axes = figure(len(sets))
+    fig, (axes,) = subplots(len(sets), height=3.6)
     for (name, data), ax in zip(sets.items(), axes, strict=True):
         methods = ("central", "de-regularised")
         rows: dict[str, list[dict[str, Any]]] = {}

@@ -7,19 +7,9 @@ distillations reach the central model, in D1 and D3 only the de-regularised one 
 from __future__ import annotations
 
 import numpy as np
-from distill_common import (
-    METHODS,
-    SYNTHETIC,
-    choose_ridges,
-    draw,
-    figure,
-    grid,
-    measured,
-    mnist,
-    parser,
-    show,
-)
+from distill_common import METHODS, SYNTHETIC, choose_ridges, draw, grid, measured, mnist, parser
 from records import entry, write
+from tables import show, subplots
 
 NUM_ROWS = 10
 RIDGES = {"D1": grid(-4, 0, 9), "D2": grid(-4, 0, 9), "D3": grid(-4, 0, 9), "MNIST": grid(-6, -1, 6)}
@@ -38,7 +28,7 @@ def main() -> None:
         sets["MNIST"] = images
     sets = {name: data for name, data in sets.items() if name in options.set}
     lines = []
-    fig, axes = figure(len(sets))
+    fig, (axes,) = subplots(len(sets), height=3.6)
     for (name, data), ax in zip(sets.items(), axes, strict=True):
         rows: dict[str, list[dict[str, object]]] = {method: [] for method in METHODS}
         for m in counts:

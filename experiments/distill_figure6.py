@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from distill_common import D3, draw, figure, parser, run_job, show
+from distill_common import D3, draw, parser, run_job
 from records import entry, write
+from tables import show, subplots
 
 from kernfed.maths.kernels import gram
 from kernfed.maths.sampling import sample_clients
@@ -96,7 +97,7 @@ def main() -> None:
         run(1, f"C = {m // 5}, q = {q}", 0.2, q)
     run(1, f"C = {m // 5}, q = 0.501, stale", 0.2, 0.501, stale=True)
 
-    fig, axes = figure(2)
+    fig, (axes,) = subplots(2, height=3.6)
     for label, (panel, distances) in curves.items():
         axes[panel].plot(np.arange(1, rounds + 1), distances, label=label)
     for ax in axes:

@@ -8,8 +8,9 @@ even ones -1.
 from __future__ import annotations
 
 import numpy as np
-from distill_common import SYNTHETIC, choose_ridges, draw, figure, grid, measured, mnist, parser, show
+from distill_common import SYNTHETIC, choose_ridges, draw, grid, measured, mnist, parser
 from records import entry, write
+from tables import show, subplots
 
 PUBLISHED = {
     ("D1", 10): 0.0329,
@@ -41,7 +42,7 @@ def main() -> None:
             found = [measured(data, drawn, "local", ridge) for drawn in draws]
             lines.append(entry(f"{name}, N = {num_rows}", "local", PUBLISHED[name, num_rows], found, ridge=ridge))
     show(lines)
-    fig, (ax,) = figure()
+    fig, ((ax,),) = subplots(height=3.6)
     at = np.arange(len(lines))
     errors = [row["standard_error"] or 0.0 for row in lines]
     ax.errorbar(at, [row["measured"] for row in lines], errors, fmt="o", capsize=3, label="measured")

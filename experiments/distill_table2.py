@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from distill_common import D3, choose_ridges, draw, figure, grid, measured, parser, show
+from distill_common import D3, choose_ridges, draw, grid, measured, parser
 from records import entry, write
+from tables import show, subplots
 
 PUBLISHED = {50: 0.0251, 100: 0.0198, 200: 0.0168, 500: 0.0168, 1000: 0.0164}
 NUM_CLIENTS, NUM_ROWS = 50, 10
@@ -27,7 +28,7 @@ def main() -> None:
         found = [measured(D3, drawn, METHOD, ridge) for drawn in cut]
         lines.append(entry(f"N_p = {num_public}", METHOD, None if options.quick else known, found, ridge=ridge))
     show(lines)
-    fig, (ax,) = figure()
+    fig, ((ax,),) = subplots(height=3.6)
     sizes = list(published)
     ax.errorbar(
         sizes, [row["measured"] for row in lines], [row["standard_error"] for row in lines], fmt="o-", capsize=3

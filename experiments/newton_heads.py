@@ -36,6 +36,7 @@ import numpy as np
 from image_files import FASHION
 from newton_heads_data import DataSet, components, computed, texts
 from records import entry, write
+from tables import subplots
 
 from kernfed import rng
 from kernfed.errors import KernfedError
@@ -225,12 +226,7 @@ def _peak_mib() -> float:
 
 def draw_plot(name: str, curves: Mapping[float, Mapping[str, Curve]], path: Path) -> None:
     """Accuracy on a data set by uploads and by seconds, one column for each skew."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, len(curves), figsize=(3.6 * len(curves), 6.6), squeeze=False, layout="constrained")
+    figure, axes = subplots(len(curves), 2, width=3.6, height=3.3)
     for column, (alpha, methods) in enumerate(curves.items()):
         lowest = []
         for i, (method, curve) in enumerate(methods.items()):
@@ -251,7 +247,6 @@ def draw_plot(name: str, curves: Mapping[float, Mapping[str, Curve]], path: Path
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:

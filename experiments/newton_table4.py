@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
 from records import entry, write
+from tables import subplots
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
@@ -221,15 +222,9 @@ def table(setting: Setting, repetitions: list[Repetition]) -> Iterator[dict[str,
 
 def plot(results: list[tuple[Setting, list[Repetition]]]) -> Any:
     """Published against measured, and what label skew does to the paper's step and to the default."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
     columns = min(3, len(results))
     rows = math.ceil(len(results) / columns)
-    figsize = (3.8 * columns, 3.6 * rows)
-    fig, axes = plt.subplots(rows, columns, figsize=figsize, constrained_layout=True, squeeze=False)
+    fig, axes = subplots(columns, rows, width=3.8, height=3.6)
     for ax in axes.flat[len(results) :]:
         ax.set_visible(False)
     for ax, (setting, repetitions) in zip(axes.flat, results, strict=False):

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
 from records import entry, write
+from tables import subplots
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.in_process import InProcessExchange
@@ -278,12 +279,7 @@ def table(problem: Problem, results: dict[str, list[Measured]]) -> Iterator[dict
 
 def plot(results: dict[str, dict[str, list[Measured]]]) -> Any:
     """Above, published against measured; below, the mean regret of clients over rounds, per round."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, axes = plt.subplots(2, len(results), figsize=(5.2 * len(results), 9), constrained_layout=True, squeeze=False)
+    fig, axes = subplots(len(results), 2, width=5.2, height=4.5)
     for j, (name, by_method) in enumerate(results.items()):
         problem, ax = PROBLEMS[name], axes[0][j]
         names = list(by_method)

@@ -127,26 +127,3 @@ def line(
         if len(values) > 1:
             found["difference_error"] = round(float(difference.std(ddof=1) / np.sqrt(len(values))), 4)
     return found
-
-
-def show(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print the table, setting by setting."""
-    setting = None
-    for row in lines:
-        if row["setting"] != setting:
-            setting = row["setting"]
-            print(f"\n{setting}\n  {'method':<34}{'measured':>10}{'± se':>9}{'to default':>13}{'± se':>9}")
-        error = "" if row["standard_error"] is None else f"{row['standard_error']:.3f}"
-        difference = f"{row['difference_to_default']:+.3f}" if "difference_to_default" in row else ""
-        paired = f"{row['difference_error']:.3f}" if "difference_error" in row else ""
-        print(f"  {row['method']:<34}{row['measured']:>10.3f}{error:>9}{difference:>13}{paired:>9}", flush=True)
-
-
-def subplots(columns: int, width: float = 4.4, height: float = 3.8) -> Any:
-    """A figure and its axes, in a row."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(1, columns, figsize=(width * columns, height), constrained_layout=True, squeeze=False)

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import Floats, Ran, line, make_job, parser, run_job, show, subplots
+from personalise_common import Floats, Ran, line, make_job, parser, run_job
 from records import write
+from tables import show, subplots
 
 from kernfed_simulation.federation import Rows
 

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
-from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job, show, subplots
+from personalise_common import HERE, Floats, Ran, in_hindsight, line, make_job, parser, run_job
 from records import write
+from tables import show, subplots
 
 from kernfed.federation.events import JobState
 from kernfed.jobs.job_file import parse_job

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from personalise_common import make_job, parser, run_job, show, subplots
+from personalise_common import make_job, parser, run_job
 from records import entry, write
+from tables import show, subplots
 
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed_simulation.federation import Rows
@@ -89,10 +90,6 @@ def main() -> None:
                         }
                     )
             show(rows)
-            print(f"  {'weights':<46}{'itself':>8}{'own group':>11}{'other group':>13}")
-            for row in rows:
-                shares = [row[f"weight, {who}"] for who in ("itself", "own group", "other group")]
-                print(f"  {row['method']:<46}{shares[0]:>8.2f}{shares[1]:>11.2f}{shares[2]:>13.2f}", flush=True)
             lines += rows
     fig, axes = subplots(len(sizes), height=3.6)
     places = np.arange(len(EPSILONS))

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import structlog
 from image_files import FASHION, read_images
 from records import entry
+from tables import subplots
 
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
@@ -222,18 +223,6 @@ def table_of(found: Mapping[str, Floats], published: Mapping[str, Sequence[float
     return lines
 
 
-def show(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print the table."""
-    setting = None
-    order = list(dict.fromkeys(row["setting"] for row in lines))
-    for row in sorted(lines, key=lambda row: order.index(row["setting"])):
-        if row["setting"] != setting:
-            setting = row["setting"]
-            print(f"\n{setting}\n  {'method':<40}{'published':>10}{'measured':>10}")
-        published = "-" if row["published"] is None else f"{row['published']:.3f}"
-        print(f"  {row['method']:<40}{published:>10}{row['measured']:>10.3f}", flush=True)
-
-
 def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label: str, title: str) -> Any:
     """A plot: bars of what was measured, ticks of what was published.
 
@@ -243,13 +232,8 @@ def bars(lines: Sequence[Mapping[str, Any]], labels: Mapping[str, str], y_label:
         y_label: Of the values.
         title: Of the plot.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
     methods = list(dict.fromkeys(row["method"] for row in lines))
-    figure, ax = plt.subplots(figsize=(1.6 + 1.25 * len(labels), 3.9), constrained_layout=True)
+    figure, ((ax,),) = subplots(width=1.6 + 1.25 * len(labels), height=3.9)
     width = 0.8 / len(methods)
     value = {(row["setting"], row["method"]): row for row in lines}
     for j, method in enumerate(methods):

@@ -19,17 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from records import write
-from reweight_common import (
-    Images,
-    bars,
-    images,
-    label_shift_table,
-    made_up_images,
-    parser,
-    show,
-    sizes,
-    table_of,
-)
+from reweight_common import Images, bars, images, label_shift_table, made_up_images, parser, sizes, table_of
+from tables import show
 
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import PolicySection

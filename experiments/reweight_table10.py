@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 
 from records import write
-from reweight_common import bars, images, label_shift_table, made_up_images, parser, show, sizes, table_of
+from reweight_common import bars, images, label_shift_table, made_up_images, parser, sizes, table_of
+from tables import show
 
 TRAIN = [[100] * 10, [39] * 5 + [3986] * 5]
 TEST = [[9] * 5 + [990] * 5, [990] * 5 + [9] * 5]

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 from records import entry, write
-from reweight_common import Floats, Images, images, made_up_images, parser, show
+from reweight_common import Floats, Images, images, made_up_images, parser
+from tables import show, subplots
 
 from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins
 
@@ -70,12 +71,7 @@ def main() -> None:
 
 def plot(lines: Sequence[Mapping[str, Any]], clusters: tuple[int, ...]) -> object:
     """Bound against the number of clusters."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(figsize=(6, 4), constrained_layout=True)
+    figure, ((ax,),) = subplots(width=6, height=4)
     ax.axhline(20, color="gray", ls="--", label="true greatest ratio")
     ax.plot(clusters, PUBLISHED[: len(clusters)], "k^-", label="published")
     for j, rule in enumerate(RULES):

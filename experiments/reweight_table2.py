@@ -32,9 +32,9 @@ from reweight_common import (
     made_up_images,
     parser,
     run_job,
-    show,
     sizes,
 )
+from tables import show
 
 from kernfed.federation.events import RoundMetrics
 from kernfed_simulation.federation import Rows

@@ -26,9 +26,9 @@ from reweight_common import (
     made_up_images,
     parser,
     run_job,
-    show,
     sizes,
 )
+from tables import show
 
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios

@@ -9,6 +9,7 @@ a fifth.
 import gc
 import os
 import shutil
+import signal
 
 # Before numpy is loaded: threads that wait for each other cost more here than they bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,7 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -52,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("redteam"):
             said = (getattr(getattr(item, "function", None), "__doc__", "") or item.name).strip().splitlines()[0]
             item.user_properties.append(("attack", said))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, bool, bool]:
+    """Let a test's limit ring again and again: an event loop may swallow the error that it raises in a callback."""
+    is_set = yield
+    if settings.method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, 5.0)
+    return is_set
 
 
 def pytest_sessionfinish() -> None:

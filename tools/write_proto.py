@@ -27,7 +27,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 
 import kernfed.v1
-from kernfed.federation.messages.base import FieldInfo, Message, fields_of
+from kernfed.federation.messages.base import FieldInfo, Message, Request, fields_of
 from kernfed.federation.messages.catalogue import message_modules
 from kernfed.wire.codec import enum_prefix
 
@@ -79,7 +79,10 @@ def files(known: Known) -> dict[str, str]:
     homes: dict[type, str] = {}
     for module in message_modules():
         declared = [t for t in vars(module).values() if isinstance(t, type) and t.__module__ == module.__name__]
-        messages = [t for t in declared if issubclass(t, Message)]
+        # A request without a step is but what several have in common.
+        messages = [
+            t for t in declared if issubclass(t, Message) and (hasattr(t, "step") or not issubclass(t, Request))
+        ]
         named = next((f for t in messages if (f := known.file_of(t.__name__))), module.__name__.split(".")[-2])
         for found in messages:
             for part in _with_parts(found):

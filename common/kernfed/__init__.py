@@ -5,10 +5,15 @@ Nothing is loaded before it is used::
     model = kernfed.load_model("artifacts")
     predictions = model.predict(frame)
     kernfed.two_sample(january, june).p_value
+
+Threads of numpy, scipy and torch that wait for each other sleep, and do not spin: where another program needs a
+processor, a product of theirs took a hundred times as long. The libraries read it when they are loaded, so it is
+decided here. Who sets `OMP_WAIT_POLICY` or `OPENBLAS_THREAD_TIMEOUT` decides it otherwise.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +21,9 @@ if TYPE_CHECKING:
     from kernfed.models.global_model import GlobalModel, load_model
 
     __version__: str
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")  # 2^10 ticks of the processor's clock
 
 __all__ = ["GlobalModel", "TwoSample", "__version__", "load_model", "two_sample"]
 

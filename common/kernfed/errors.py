@@ -74,7 +74,7 @@ class PayloadTooLargeError(WireError):
 
 
 class VersionMismatchError(WireError):
-    """The peers speak different protocol versions."""
+    """The peers speak different protocol versions, or a client does not know what a job asks for."""
 
     reason = "VERSION_MISMATCH"
 
@@ -202,7 +202,7 @@ class JobCancelledError(JobError):
 
 
 class JobStateMissingError(JobError):
-    """A client holds no prepared data for this job; the coordinator prepares it again."""
+    """A client holds no prepared data for this job, or was set up otherwise; the coordinator prepares it again."""
 
     reason = "JOB_STATE_MISSING"
 

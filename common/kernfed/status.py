@@ -208,7 +208,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     def _writing(self, behaviour: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Awaitable[None]]:
         """A generator's answers written by a coroutine: grpc does not close the generator of a call that is cancelled.
 
-        Who must stay out by now, as its certificate was revoked, gets no more of them.
+        Who must stay out by now, as its certificate was revoked or has ended, gets no more of them.
         """
 
         async def run(request: Any, context: Context) -> None:

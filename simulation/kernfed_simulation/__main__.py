@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kernfed.cli.output import JsonOption, common_options, log_to_stderr, run_app
+from kernfed.cli.output import DebugOption, JsonOption, VersionOption, common_options, log_to_stderr, run_app
 from kernfed.errors import ConfigError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"kernfed {version('kernfed')}")
-        raise typer.Exit
 
 
 @app.command()
@@ -40,10 +33,8 @@ def simulate_command(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder of --out if it exists.")] = False,
     as_json: JsonOption = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
-    ] = False,
+    debug: DebugOption = False,
+    show_version: VersionOption = False,
 ) -> None:
     """Run a job on a federation in this one process, and on all rows pooled, which a real federation cannot.
 

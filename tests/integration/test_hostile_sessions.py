@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernfed.errors import VersionMismatchError, WireError
+from kernfed.errors import CertificateError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobState
+from kernfed.pki.identity import Identity, Role
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed.wire.operator_client import OperatorClient
 from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
 from kernfed_testing.hostile import TRIO, Logs, mallory
@@ -107,6 +110,28 @@ async def test_client_that_asks_and_never_reads(
     [ended] = [e["error"] for e in no_trace if e["event"] == "session ended: protocol violated"]
     assert ended == "the client asks for more answers than it reads"
     assert session.outgoing.backlog < 2000 + 2 * failure.ByteSize()
+
+
+async def test_a_session_ends_with_its_certificate(fed: Federation) -> None:
+    """A client that stays on the line behind its certificate's end is cut off, and an operator's watch ends."""
+    folder = fed.client_folder("late")
+    fed.identities.make(Role.CLIENT, "late", lifetime=timedelta(seconds=4), into=folder / "identity")
+    (folder / "client.toml").write_text((fed.client_folder("eve") / "client.toml").read_text())
+    (folder / "train.csv").write_text(fed.data["eve"])
+    brief = Identity.load(fed.identities.make(Role.OPERATOR, "brief", lifetime=timedelta(seconds=4)))
+    async with (
+        ScriptedClient(folder, fed.ports.federation) as client,
+        OperatorClient(brief, f"localhost:{fed.ports.federation}") as operator,
+    ):
+        await fed.wait_connected("late")
+        assert "late" in {c.name for c in await operator.clients()}
+        error = await asyncio.wait_for(client.over, LIMIT_S)
+        assert isinstance(error, CertificateError)
+        assert "client/late expired on" in str(error)
+        with pytest.raises(CertificateError, match="operator/brief expired on"):
+            await operator.clients()
+    await fed.wait_disconnected("late")
+    assert fed.sessions.present() >= {"a", "b"}
 
 
 async def test_revoked_client_that_does_not_read(fed: Federation, no_trace: Logs) -> None:

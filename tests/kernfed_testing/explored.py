@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +40,7 @@ from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.state import json_of
 from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_server.services.federation import FederationServicer
 from kernfed_testing.lines import Context, Ended, Later, Line, Stream
@@ -54,6 +57,7 @@ TOLD = (
 )
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
+_MOST_TURNS = 5_000
 
 
 @dataclass
@@ -98,6 +102,8 @@ class Explored:
         self._backups: dict[str, Path] = {}
         self.revoked: set[str] = set()
         """Clients without a certificate."""
+        self._certificates: Counter[str] = Counter()
+        """Times that clients got a new one."""
         self.left: Any = None
         self.failed = ""
         """Why the job failed, where it did."""
@@ -197,7 +203,7 @@ class Explored:
         if client.line is not None or self.task is None or name in self.revoked:
             return
         line = client.line = Line()
-        context: Any = Context(line.coordinator, name)
+        context: Any = Context(line.coordinator, name, self._serial(name))
         serving = FederationServicer(self.registry).connect(None, context)
         client.ends = [asyncio.ensure_future(_quiet(c)) for c in (serving, _converse(client.session, line.client))]
 
@@ -219,13 +225,18 @@ class Explored:
         """Revoke a client's certificate: its session ends, and it is out of every step; `enrol` gives it another."""
         self.revoked.add(name)
         if self.task is not None:
-            self.registry.cut(frozenset({name}), "REVOKED", "the certificate was revoked")
+            self.registry.cut(frozenset({self._serial(name)}), "REVOKED", "the certificate was revoked")
             self.registry.revoke(name)
         self.cut(name)
 
+    def _serial(self, name: str) -> str:
+        return f"{name} {self._certificates[name]}"
+
     def enrol(self, name: str) -> None:
-        """Give a client a new certificate, with which it may connect."""
-        self.revoked.discard(name)
+        """Give a client that has none a new certificate, with which it may connect."""
+        if name in self.revoked:
+            self.revoked.remove(name)
+            self._certificates[name] += 1
 
     def keep(self, name: str) -> None:
         """Back up a client that is down."""
@@ -293,20 +304,21 @@ class Explored:
         if self.task is None:
             self.start_coordinator()
         idle_since = time.monotonic()
-        for _ in range(100_000):
-            if self.ended:
-                break
+        turns = 0
+        while not self.ended:
             moved = 0
             for name in self._files:
                 self.connect(name)
                 await self.settle()
                 for way in ("down", "compute", "up"):
                     moved += await self.deliver(name, way)
+            turns += moved > 0
             if moved:
                 idle_since = time.monotonic()
             else:
                 await asyncio.sleep(0.001)  # something goes on in a thread
-            assert time.monotonic() - idle_since < LIMIT_S, f"hangs: {self.events[-3:]}, {self.registry._calls}"
+            hangs = time.monotonic() - idle_since > LIMIT_S or turns > _MOST_TURNS
+            assert not hangs, f"hangs: {self.events[-3:]}, {self.registry._calls}"
         assert self.task is not None
         try:
             self.left = await self.task
@@ -351,16 +363,22 @@ async def undisturbed(root: Path, files: Mapping[str, Path], text: str) -> dict[
 
 
 def differs(found: Mapping[str, Array], want: Mapping[str, Array]) -> list[str]:
-    """Names of the arrays that are not the same bits."""
+    """Names of the arrays that are not the same bits; who has which setup is known over a network alone."""
+
+    def bits(arrays: Mapping[str, Array], name: str) -> bytes:
+        if name != "run.clients":
+            return arrays[name].tobytes()
+        return json.dumps({key: told for key, told in json_of(arrays[name]).items() if key != "setup"}).encode()
+
     both = found.keys() & want.keys()
-    return sorted((found.keys() ^ want.keys()) | {n for n in both if found[n].tobytes() != want[n].tobytes()})
+    return sorted((found.keys() ^ want.keys()) | {n for n in both if bits(found, n) != bits(want, n)})
 
 
 async def _converse(session: ClientSession, stream: Stream) -> None:
     """As `ClientSession._serve`, without dialling."""
     ended: Any = Ended()
     end: Any = stream
-    await session._converse(end, ended, await session._greet(end, ended))
+    await session._converse(end, ended, await session._greet(end, ended), lambda: None)
 
 
 async def _quiet(serving: Coroutine[Any, Any, None]) -> None:

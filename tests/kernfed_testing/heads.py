@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from threadpoolctl import threadpool_limits
 
 from kernfed.methods.heads.messages import HeadLoss, HeadSolver
 from kernfed.methods.heads.safe_newton import Point
@@ -63,15 +61,3 @@ class HeadClients:
         """Σ p_j of the mean diagonal of the clients' Hessians, without the ridge."""
         found = [head.hessian(tensor(w)).mean_diagonal() for head in self.heads]
         return float(np.dot(self.shares, found))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Matrices of these tests are so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)

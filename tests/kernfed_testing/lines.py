@@ -77,14 +77,14 @@ class Later:
 class Context(SimpleNamespace):
     """grpc's context of a stream, as far as the service uses it."""
 
-    def __init__(self, end: Stream, name: str) -> None:
-        super().__init__(read=end.read, write=end.write, peer=end.peer, name=name)
+    def __init__(self, end: Stream, name: str, serial: str) -> None:
+        super().__init__(read=end.read, write=end.write, peer=end.peer, name=name, serial=serial)
 
 
 def caller(context: Any, *_roles: object) -> Any:
     """Stands in for `kernfed.pki.identity.require`: a line in memory has no certificate."""
     valid = SimpleNamespace(not_valid_after_utc=datetime(2030, 1, 1, tzinfo=UTC))
-    return SimpleNamespace(name=context.name, serial=context.name, certificate=valid)
+    return SimpleNamespace(name=context.name, serial=context.serial, certificate=valid, check_end=lambda _: None)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ def message_classes() -> list[type[Message]]:
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, Message)
     ]
-    return [c for c in found if c not in (Message, Reply, Request)]
+    return [c for c in found if c not in (Message, Reply) and (hasattr(c, "step") or not issubclass(c, Request))]
 
 
 @st.composite

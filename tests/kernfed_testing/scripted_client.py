@@ -13,6 +13,7 @@ import grpc.aio
 
 from kernfed.errors import KernfedError, error_from_reason
 from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.later_fields import stated_fields
 from kernfed.jobs.client_file import load_client_file
 from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.status import PeerStatus, error_from_rpc
@@ -48,6 +49,7 @@ def hello(**changes: Any) -> pb.ConnectRequest:
         "instance_id": "scripted",
         "datasets": [pb.OfferedDataset(name="default", partitions=["train"])],
         "steps": sorted(_STEPS),
+        "later_fields": stated_fields(STEPS),
     }
     return pb.ConnectRequest(hello=pb.Hello(**{**fields, **changes}))
 

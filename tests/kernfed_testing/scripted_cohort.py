@@ -39,7 +39,7 @@ class Scripted:
                 try:
                     call.accept(client, answer)
                 except KernfedError as err:
-                    answer = Fault(err.reason, str(err))
+                    answer = Fault.of(err)
             if answer is not None:
                 outcomes[client] = answer
         return outcomes

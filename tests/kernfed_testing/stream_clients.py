@@ -36,7 +36,8 @@ SMALL_POOLED: dict[str, Any] = {"num_frequencies": 4, "metrics_every": 10}
 
 def stream_job(method: str = "online", *, cohort: str = "", data: str = "", **settings: Any) -> JobFile:
     """A job on two columns."""
-    lines = "\n".join(f"{key} = {value!r}".replace("'", '"') for key, value in settings.items())
+    values = {key: str(value).lower() if isinstance(value, bool) else repr(value) for key, value in settings.items()}
+    lines = "\n".join(f"{key} = {value}".replace("'", '"') for key, value in values.items())
     return parse_job(
         f"""
         name = "stream"

@@ -144,7 +144,12 @@ class World:
         return self.answered(request).place
 
     def answered(
-        self, request: Any, job_id: str = "job", float_bits: int = 64, wanted: Callable[[], bool] = lambda: True
+        self,
+        request: Any,
+        job_id: str = "job",
+        float_bits: int = 64,
+        wanted: Callable[[], bool] = lambda: True,
+        **digests: bytes,
     ) -> Answered:
         task = task_pb2.Task(
             task_id=f"{job_id}/1/{request.step}",
@@ -153,5 +158,7 @@ class World:
             payload=payload_to_proto(encode(request), 1),
             float_bits=float_bits,
             submitted_by="ann",
+            request_sha256=digests.get("request_sha256", b""),
+            setup_sha256=digests.get("setup_sha256", b""),
         )
         return self.runner.answer(task, self.runner.incoming(task), wanted)

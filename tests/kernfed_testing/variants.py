@@ -33,6 +33,7 @@ METHODS = installed(
         "dkrr": {"name": "dkrr"},
         "newton": {"name": "newton", "rounds": 2},
         "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
+        "newton differences": {"name": "newton", "rounds": 2, "differences": True},
         "head": {**HEAD, "rounds": 60},
         "head exact": {**HEAD, "solver": "exact", "warm_start": False},
         "head cg": {**HEAD, "solver": "cg", "validation_fraction": 0.0, "rounds": 60},
@@ -56,6 +57,7 @@ METHODS = installed(
         "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
         "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
         "reweight": WEIGHED,
+        "reweight spectra": {**WEIGHED, "compare_spectra": True},
         "reweight refused": {**WEIGHED, "on_refusal": "leave-out", "ratios": {"denominator": "client"}},
         "reweight target": {
             **WEIGHED,
@@ -67,6 +69,7 @@ METHODS = installed(
         "reweight fedavg": {**WEIGHED, "trainer": "fedavg", "ratios": {"model": "mlp", "num_steps": 20}},
         "online": {"name": "online", **STREAM},
         "online gradients": {"name": "online", **SMALL},
+        "online hindsight": {"name": "online", **STREAM, "hindsight": True},
         "online paper": {
             "name": "online",
             **STREAM,

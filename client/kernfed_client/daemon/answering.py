@@ -62,6 +62,11 @@ class Answering:
         return self._runner.step_names
 
     @property
+    def later_fields(self) -> Sequence[str]:
+        """Fields of their requests that releases before may not know."""
+        return self._runner.later_fields
+
+    @property
     def known(self) -> Mapping[str, bytes]:
         """Digest of the request of each task that need not be sent again."""
         answered = {task_id: self._outbox.request_sha256(task_id) for task_id in self._outbox.undelivered()}

@@ -1,6 +1,7 @@
 """The audit log: one JSON line for every reply that leaves the site, each line chained to the one before by its hash.
 
-What the policy refused has a line too, of kind "refused", though nothing left.
+What the policy refused has a line too, of kind "refused", though nothing left; `kernfed_client.daemon.refusals` counts
+those that come over and over, and a line with `times` stands for as many of them.
 
 A line is written before its reply is sent. A changed or removed line breaks the chain from there on, unless
 the whole rest is written anew; keep a copy of the last line's hash elsewhere to rule that out too.
@@ -9,15 +10,21 @@ the whole rest is written anew; keep a copy of the last line's hash elsewhere to
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 
+from kernfed.errors import UnavailableError
 from kernfed.federation.messages.base import Kind, Message, fields_of
 from kernfed_client.daemon.audit_chain import DEFAULT_FILE_BYTES, Chain, digest
+from kernfed_client.daemon.refusals import Refusals
+
+log = structlog.get_logger(__name__)
 
 AUDIT_FILE = "audit.jsonl"
 """Its name in the state folder."""
@@ -48,6 +55,8 @@ class AuditLog:
         """See `kernfed_client.daemon.audit_chain.Chain`."""
         self._now = now
         self._chain = Chain(path, file_bytes=file_bytes, monthly=monthly, now=now)
+        self._refusals = Refusals(path)
+        self._refusing = threading.Lock()
 
     def record(
         self,
@@ -121,7 +130,7 @@ class AuditLog:
         reason: str,
         message: str,
     ) -> None:
-        """Append a line about a task that the policy refuses; nothing of its request, and nothing left.
+        """Append a line about a task that the policy refuses, or count it; nothing of its request, and nothing left.
 
         Args:
             job_id: The job that the task belongs to.
@@ -137,24 +146,32 @@ class AuditLog:
         Raises:
             OSError: The line could not be written; the log is as before.
         """
-        self._chain.add(
-            {
-                "when": self._now().isoformat(timespec="milliseconds"),
-                "kind": REFUSED,
-                "job": job_id,
-                "task": task_id,
-                "step": step,
-                "operator": operator,
-                "submission": submission,
-                "method": method,
-                "request_sha256": request_sha256.hex(),
-                "reason": reason,
-                "message": message[:MAX_MESSAGE],
-            }
-        )
+        line = {
+            "job": job_id,
+            "task": task_id,
+            "step": step,
+            "operator": operator,
+            "submission": submission,
+            "method": method,
+            "request_sha256": request_sha256.hex(),
+            "reason": reason,
+            "message": message[:MAX_MESSAGE],
+        }
+        with self._refusing:
+            self._add_refusals(self._refusals.due(line, self._now()))
+
+    def _add_refusals(self, lines: Iterable[dict[str, Any]]) -> None:
+        for line in lines:
+            self._chain.add({"when": self._now().isoformat(timespec="milliseconds"), "kind": REFUSED, **line})
+        self._refusals.written()
 
     def close(self) -> None:
         """Close the file; the log takes no more lines, and a step that ends later cannot send its reply."""
+        with self._refusing:
+            try:
+                self._add_refusals(self._refusals.rest())
+            except (OSError, UnavailableError) as err:
+                log.warning("counts of refusals are not in the audit log", error=str(err))
         self._chain.close()
 
 

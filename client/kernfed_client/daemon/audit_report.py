@@ -173,7 +173,8 @@ def _add_refusal(found: JobPart, entry: Mapping[str, Any]) -> None:
         part = RefusedPart(step, "", "")
         found.refusals.append(part)
     part.method, part.message = str(entry["method"]), str(entry["message"])
-    part.times += 1
+    times = entry.get("times", 1)
+    part.times += times if type(times) is int and times > 0 else 1
 
 
 def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -74,11 +74,24 @@ class Connection:
         outgoing: Outgoing,
         welcome: pb.Welcome,
         idle_cuts: IdleCuts,
+        check_identity: Callable[[], None] = lambda: None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            tasks: Answers what the coordinator asks.
+            stream: To the coordinator, open.
+            ended: With what the peer ended it.
+            outgoing: Frames to send.
+            welcome: The coordinator's.
+            idle_cuts: What is known of a box that cuts idle lines.
+            check_identity: Raises CertificateError once the certificate has ended with which the line was dialled.
+        """
         self._tasks = tasks
         self._stream = stream
         self._ended = ended
         self._outgoing = outgoing
+        self._check_identity = check_identity
         self._interval_s = idle_cuts.interval_s(max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05))
         self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
         self._last_heard = self._last_sent = time.monotonic()
@@ -104,9 +117,10 @@ class Connection:
         await self._stream.done_writing()
 
     async def heartbeat(self) -> None:
-        """Say that we live, and notice when the coordinator does not."""
+        """Say that we live, and notice when the coordinator does not, or our certificate has ended."""
         while True:
             await asyncio.sleep(self._interval_s)
+            self._check_identity()
             silent = time.monotonic() - self._last_heard
             if silent > self._timeout_s:
                 self.silent = True

@@ -13,12 +13,15 @@ import json
 import shutil
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 import structlog
 from google.protobuf.message import DecodeError
 
 from kernfed import files
 from kernfed.errors import JobStateMissingError
+from kernfed.federation.messages.base import Request
+from kernfed.federation.setup import SetupChain
 from kernfed.jobs.client_file import STREAM_STATES
 from kernfed.v1 import task_pb2
 
@@ -46,8 +49,9 @@ class KeptSetup:
     def __init__(self, folder: Path) -> None:
         """Name the folder, which is made with the first request; `before` reads what an earlier life left in it."""
         self._folder = folder
-        self._places: dict[str, int] = {}
-        """Step to place."""
+        self._chain = SetupChain()
+        self._numbers: list[int] = []
+        """Of the files of its links."""
         self._done = -1
         """Place of the last of the steps that are done: what is kept behind it is not done again yet."""
 
@@ -61,43 +65,53 @@ class KeptSetup:
         Raises:
             JobStateMissingError: One cannot be read; all are gone now.
         """
-        kept = []
         try:
-            for path in sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: int(path.stem)):
-                task = task_pb2.Task.FromString(path.read_bytes())
-                self._places[task.step] = int(path.stem)
-                kept.append(task)
+            numbers = sorted(int(path.stem) for path in self._folder.glob(f"*{_SUFFIX}"))
+            kept = [task_pb2.Task.FromString(self._path(number).read_bytes()) for number in numbers]
         except (OSError, DecodeError, ValueError) as err:  # a broken disk, or another release wrote it
             raise self.unreadable() from err
+        self._chain, self._numbers = SetupChain([(task.step, task.request_sha256.hex()) for task in kept]), numbers
         ahead = kept if leaves_later else list(itertools.takewhile(lambda task: task.step != step, kept))
-        self._done = self._places[ahead[-1].step] if ahead else -1
+        self._done = len(ahead) - 1
         return ahead
 
     def place(self, step: str) -> int:
         """Place of a setup step; of another one, that of the last setup step that is done: it stands on that."""
-        return self._places.get(step, self._done)
+        place = self._chain.place(step)
+        return self._done if place is None else place
 
-    def keep(self, task: task_pb2.Task, *, leaves_later: bool = False) -> None:
+    def stands_on(self, request: type[Request[Any]], sha256: bytes) -> bool:
+        """Whether what is done is what the answer to a request is to stand on.
+
+        Args:
+            request: Its type.
+            sha256: Of the chain, see `SetupChain.under`; empty, from a release of before, passes.
+        """
+        under = SetupChain(self._chain.links[: self._done + 1]).under(request)
+        return under is None or sha256 in (b"", under)
+
+    def keep(self, task: task_pb2.Task, request: type[Request[Any]]) -> None:
         """Keep a request, in place of an earlier one of its step.
 
         Args:
             task: It was done.
-            leaves_later: Whether those behind it are still done; else they are kept no more.
+            request: Its type: what is behind it is kept no more, unless it leaves that.
 
         Raises:
             OSError: The disk is full, or gone.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        place = self._places.setdefault(task.step, max(self._places.values(), default=-1) + 1)
-        if not leaves_later:
-            for void in [step for step, behind in self._places.items() if behind > place]:
-                self._path(self._places.pop(void)).unlink(missing_ok=True)
+        self._chain.put(request, task.request_sha256)
+        size, place = len(self._chain.links), self.place(task.step)
+        for void in self._numbers[size:]:
+            self._path(void).unlink(missing_ok=True)
+        self._numbers = [*self._numbers, max(self._numbers, default=-1) + 1][:size]
         # Not durable: a coordinator whose client misses its setup asks it again.
-        files.replace(self._path(place), task.SerializeToString(), durable=False)
-        self._done = max(place, self._done) if leaves_later else place
+        files.replace(self._path(self._numbers[place]), task.SerializeToString(), durable=False)
+        self._done = max(place, self._done) if request.leaves_later else place
 
-    def _path(self, place: int) -> Path:
-        return self._folder / f"{place:02d}{_SUFFIX}"
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:02d}{_SUFFIX}"
 
     def unreadable(self) -> JobStateMissingError:
         """Remove what cannot be used; returns the error that tells the coordinator so."""
@@ -106,8 +120,7 @@ class KeptSetup:
 
     def remove(self) -> None:
         """Remove all, with what methods keep in folders below."""
-        self._places.clear()
-        self._done = -1
+        self._chain, self._numbers, self._done = SetupChain(), [], -1
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

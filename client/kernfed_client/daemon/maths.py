@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import scipy.linalg  # noqa: F401  # it brings a BLAS of its own, which is limited only once it is loaded
 import torch
-from threadpoolctl import threadpool_limits
 
 from kernfed.jobs.client_file import ClientFile
 from kernfed.numeric_platform import with_platform
+from kernfed.tensors import threads
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
@@ -25,8 +24,7 @@ def prepare(file: ClientFile) -> tuple[str, str]:
         ConfigError: The file asks for a device that is not there.
     """
     if file.threads is not None:
-        torch.set_num_threads(file.threads)
-        threadpool_limits(file.threads)
+        threads.allow(file.threads)
     device = choose_device(file.device)
     if device.type == "cuda":
         return with_platform(f"{device} ({torch.cuda.get_device_name(device)})"), ""

@@ -16,6 +16,7 @@ import grpc.aio
 import structlog
 
 from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.status import PeerStatus
 from kernfed.v1 import federation_service_pb2 as pb
@@ -167,7 +168,7 @@ class ClientSession:
             try:
                 welcome = await self._greet(stream, ended)
                 log.info("session open", coordinator=address, client=welcome.client)
-                await self._converse(stream, ended, welcome)
+                await self._converse(stream, ended, welcome, lambda: me.check_end(utc_now()))
             except grpc.aio.AioRpcError as err:
                 raise why_it_ended(await ended.behind(err)) from err
             except asyncio.InvalidStateError as err:
@@ -183,6 +184,7 @@ class ClientSession:
             instance_id=self._instance_id,
             datasets=[pb.OfferedDataset(name=n, partitions=p) for n, p in self._offer.datasets],
             steps=self.tasks.step_names,
+            later_fields=self.tasks.later_fields,
             known_task_ids=list(known),
             known_requests_sha256=list(known.values()),
         )
@@ -199,12 +201,14 @@ class ClientSession:
             raise WireError("the coordinator's first frame is not a welcome")
         return frame.welcome
 
-    async def _converse(self, stream: Stream, ended: PeerStatus, welcome: pb.Welcome) -> None:
+    async def _converse(
+        self, stream: Stream, ended: PeerStatus, welcome: pb.Welcome, check_identity: Callable[[], None]
+    ) -> None:
         outgoing = self._outgoing = Outgoing()
         self.tasks.connected(outgoing)
         self._send_device(outgoing)
         self._connected.set()
-        connection = Connection(self.tasks, stream, ended, outgoing, welcome, self.idle_cuts)
+        connection = Connection(self.tasks, stream, ended, outgoing, welcome, self.idle_cuts, check_identity)
         failure: BaseException | None = None
         idle_s = 0.0
         try:

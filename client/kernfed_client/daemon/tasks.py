@@ -23,6 +23,8 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.later_fields import stated_fields
+from kernfed.federation.setup import NOTHING
 from kernfed.files import DiskWait, is_full, until_kept
 from kernfed.jobs.client_file import job_folder
 from kernfed.v1 import task_pb2
@@ -97,6 +99,11 @@ class TaskRunner:
     def step_names(self) -> list[str]:
         """Wire names of the steps, sorted."""
         return sorted(self._requests)
+
+    @property
+    def later_fields(self) -> list[str]:
+        """Fields of these steps' requests that releases before may not know, sorted."""
+        return stated_fields(self._requests.values())
 
     def moves_state(self, step: str) -> bool:
         """Whether a step makes or moves what this client keeps of the job, or tells of it."""
@@ -203,6 +210,22 @@ class TaskRunner:
             self.waits = ""
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
+        job, setup = self._prepared(task, request)
+        if not setup.stands_on(type(request), task.setup_sha256):
+            if task.setup_sha256 != NOTHING:
+                raise JobStateMissingError("what was set up here is not what the coordinator counts on")
+            self.drop_job(task.job_id)  # the coordinator begins anew, and what is here came in another order
+            job, setup = self._prepared(task, request)
+        self._permit(request, task, _rows_of(job))
+        reply = self._steps[type(request)](job, request)
+        # Before the reply is sent: rows of a data set are known only once it is loaded.
+        self._permit(request, task, _rows_of(job))
+        if request.setup:
+            setup.keep(_complete(task, request), type(request))
+        return reply
+
+    def _prepared(self, task: task_pb2.Task, request: Request[Any]) -> tuple[Any, KeptSetup]:
+        """The state of a task's job, and what of its setup is kept; after a restart it is rebuilt first."""
         if task.job_id not in self._jobs:
             folder = job_folder(self._state, task.job_id)
             setup, job = KeptSetup(folder / SETUP), self._open_job(task.job_id, folder)
@@ -213,14 +236,7 @@ class TaskRunner:
                 self._close(next(iter(self._jobs)))
             remove_many(self._state / "jobs", self._live_folders())
         self._jobs.move_to_end(task.job_id)
-        job, setup = self._jobs[task.job_id]
-        self._permit(request, task, _rows_of(job))
-        reply = self._steps[type(request)](job, request)
-        # Before the reply is sent: rows of a data set are known only once it is loaded.
-        self._permit(request, task, _rows_of(job))
-        if request.setup:
-            setup.keep(_complete(task, request), leaves_later=request.leaves_later)
-        return reply
+        return self._jobs[task.job_id]
 
     def _rebuild(self, task: task_pb2.Task, request: Request[Any], job: Any, kept: KeptSetup) -> None:
         """Repeat the setup steps that come before a task, from what an earlier life of the daemon kept."""
@@ -272,6 +288,7 @@ def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
         submitted_by=task.submitted_by,
         method=task.method,
         payload=payload_to_proto(payload, 0),
+        request_sha256=task.request_sha256,
     )
     complete.payload.transfer = 0
     complete.payload.inline_body = payload.body()

@@ -24,6 +24,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.memory import require_bytes
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import SMALL, FeatureRows
+from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
 from kernfed_client.data.few_in_columns import fewest_apart
@@ -250,6 +251,17 @@ class LocalJob(StepMemory):
         """
         self._row_weights = weights
         self.forget_all()
+
+    @property
+    def largest(self) -> int:
+        """Numbers in the largest matrix of the steps' products; before rows are scaled, when they are read: any."""
+        if self._scaled is None:
+            return LARGE
+        if self._mapped is None:
+            x = self._scaled.x_train
+            return max(x.size, len(x) ** 2)
+        n, m = self._mapped.train.shape
+        return max(n, m) * m
 
     def usable_bytes(self) -> int:
         """Bytes that this job's matrices may take at this client."""

@@ -86,16 +86,16 @@ class TableStream:
         self.x = table.x
         self.num_rows = table.num_rows
         if table.y is not None:
-            self._y = table.y
+            self.y = table.y
         else:
             index = {name: float(i) for i, name in enumerate(classes)}
-            self._y = np.array([index[label] for label in table.labels or ()])
+            self.y = np.array([index[label] for label in table.labels or ()])
 
     def read(self, position: Position, max_rows: int) -> Chunk:
         """See `Stream.read`."""
         start = int(position.get("row", 0))
         stop = min(start + max_rows, self.num_rows)
-        rows = tuple(Row(self.x[i], float(self._y[i]), None, i) for i in range(start, stop))
+        rows = tuple(Row(self.x[i], float(self.y[i]), None, i) for i in range(start, stop))
         return Chunk(rows, {"row": stop})
 
     def ended(self, position: Position) -> bool:

@@ -43,12 +43,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def common_options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+VersionOption = Annotated[
+    bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+]
+
+
+def common_options(debug: DebugOption = False, show_version: VersionOption = False) -> None:
     """Options before the command; every app registers this as its callback."""
     global _debug
     _debug = debug

@@ -18,7 +18,7 @@ from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
 from kernfed.federation.quorum import Quorum, RowsNeeded
-from kernfed.federation.setup import Check, SetupRequest, pass_all
+from kernfed.federation.setup import Check, SetupBook, SetupRequest, pass_all
 from kernfed.federation.weighing import Weighing
 from kernfed.maths.aggregate import is_small, total
 from kernfed.wording import listed
@@ -54,6 +54,7 @@ class Cohort(Weighing):
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
         self._setup: list[SetupRequest] = []
+        self._done = SetupBook()
         self._find_again: Callable[[Sequence[str]], Awaitable[None]] | None = None
 
     @property
@@ -103,7 +104,7 @@ class Cohort(Weighing):
         """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
         stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
         excluded = {client: [fault.reason, fault.message] for client, fault in self._excluded.items()}
-        return {"stated": stated, "excluded": excluded}
+        return {"stated": stated, "excluded": excluded, "setup": self._done.to_json()}
 
     def reopen(self, book: Mapping[str, Any]) -> None:
         """Go on where an earlier life of the job was: clients are bound by what they stated, and who was out stays so.
@@ -113,6 +114,7 @@ class Cohort(Weighing):
         """
         self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
         self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
+        self._done.reopen(book.get("setup"), book["stated"])
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -198,7 +200,7 @@ class Cohort(Weighing):
         call = self._call(request, tuple(asked), everyone, drawn)
         if fresh:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
-        replies = await self._ask(call, optional=optional, refusing=refusing)
+        replies = await self._ask(call, of_all=clients is None, optional=optional, refusing=refusing)
         if request.setup and clients is None:
             self._setup.append(SetupRequest(request, check))
         return replies
@@ -233,12 +235,13 @@ class Cohort(Weighing):
         self,
         call: Call[R],
         *,
+        of_all: bool = False,
         optional: bool = False,
         refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
     ) -> dict[str, R]:
         request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
-        outcomes = dict(await self._exchange.ask(call))
+        outcomes = dict(await self._exchanged(call, of_all=of_all))
         for attempt in range(1, MOST_PREPARATIONS + 1):
             if not (lacking := call.unprepared(outcomes)):
                 break
@@ -247,10 +250,21 @@ class Cohort(Weighing):
             elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
                 text = f"{listed(lost)}: what was prepared there for this job was lost, and is prepared again"
                 self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
-            outcomes.update(await self._prepare_again(call, [*lacking], attempt))
+            outcomes.update(await self._prepare_again(call, [*lacking], attempt, of_all=of_all))
         for client, fault in call.unprepared(outcomes).items():
             self._tell_failed(call, client, fault)
         return await self._settle(call, outcomes, optional=optional, refusing=refusing)
+
+    async def _exchanged(self, call: Call[R], *, of_all: bool, preparing: bool = False) -> Mapping[str, R | Fault]:
+        """Outcomes of a call, which says on what setup the answers are to stand; `SetupBook.note` has the arguments."""
+        setup, outcomes = type(call.request), dict[str, R | Fault]()
+        call = replace(call, stands_on=self._done.stands_on(setup, call.clients, preparing=preparing))
+        try:
+            outcomes.update(await self._exchange.ask(call))
+        finally:
+            if setup.setup:
+                self._done.note(call, outcomes, of_all=of_all)
+        return outcomes
 
     async def _restore(self, clients: Sequence[str]) -> None:
         find_again, self._find_again = self._find_again, None  # what it asks restores nothing by itself
@@ -312,23 +326,28 @@ class Cohort(Weighing):
             rows=self._rows_needed(asked if drawn else self._clients),
         )
 
-    async def _prepare_again(self, call: Call[R], clients: list[str], attempt: int) -> Mapping[str, R | Fault]:
+    async def _prepare_again(
+        self, call: Call[R], clients: list[str], attempt: int, *, of_all: bool
+    ) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
         again = f"again{attempt if attempt > 1 else ''}"
-        faults = await self._repeat_setup(clients, f"{again}-{call.task_id.rpartition('/')[2]}")
+        faults = await self._repeat_setup(clients, f"{again}-{call.task_id.rpartition('/')[2]}-{secrets.token_hex(4)}")
         ready = tuple(c for c in clients if c not in faults)
         asked = replace(call, clients=ready, task_id=f"{call.task_id}/{again}", needed=0, rows=RowsNeeded())
-        return {**faults, **(await self._exchange.ask(asked) if ready else {})}
+        return {**faults, **(await self._exchanged(asked, of_all=of_all) if ready else {})}
 
     async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
         """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""
         faults: dict[str, Fault] = {}
+        for client in clients:
+            self._done.begin(client)
         for i, setup in enumerate(tuple(self._setup)):
             request = setup.request
             call = self._call(request, tuple(clients), False)
             self._asked[request.step] -= 1  # what is asked of all keeps its numbers
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
-            outcomes = await self._exchange.ask(replace(call, task_id=task_id, needed=0, rows=RowsNeeded()))
+            call = replace(call, task_id=task_id, needed=0, rows=RowsNeeded())
+            outcomes = await self._exchanged(call, of_all=True, preparing=True)
             for client in clients:
                 outcome = outcomes.get(client)
                 fault = setup.fault(client, outcome)
@@ -339,6 +358,8 @@ class Cohort(Weighing):
             clients = [c for c in clients if c not in faults]
             if not clients:
                 break
+        for client in clients:
+            self._done.prepared(client)
         return faults
 
     async def _settle(
@@ -365,7 +386,7 @@ class Cohort(Weighing):
         else:
             found = await asyncio.to_thread(refused, call.request_of, replies, refusing)
         for client, err in found.items():
-            fault = self._out_of_round[client] = outcomes[client] = Fault(err.reason, str(err))
+            fault = self._out_of_round[client] = outcomes[client] = Fault.of(err)
             del replies[client]
             self._tell_failed(call, client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):

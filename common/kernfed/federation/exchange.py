@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
 from kernfed.errors import DivergedError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
@@ -18,6 +18,11 @@ class Fault:
 
     reason: str
     message: str
+
+    @classmethod
+    def of(cls, err: KernfedError) -> Fault:
+        """An error as a client's fault."""
+        return cls(err.reason, str(err))
 
     def __str__(self) -> str:
         """Both, for people."""
@@ -61,6 +66,10 @@ class Call(Generic[R]):
     """Clients that take part in the job, asked or not; one that is being prepared to join counts."""
     rows: RowsNeeded
     """Rows that must stand behind the answers."""
+    stands_on: Mapping[str, bytes] = field(default_factory=dict)
+    """Client to the digest of the setup that its answer is to stand on (`SetupChain.under`), where it is known."""
+    sent: dict[str, bytes] = field(default_factory=dict)
+    """Client to the SHA-256 of the request that it was sent; written by exchanges whose clients keep a setup."""
 
     def request_of(self, client: str) -> Request[R]:
         """The request to a client."""

@@ -36,7 +36,7 @@ class InProcessExchange:
                 validate(reply, call.dims_of(client))
                 call.accept(client, reply)
             except KernfedError as err:
-                fault = outcomes[client] = Fault(err.reason, str(err))
+                fault = outcomes[client] = Fault.of(err)
                 if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
                     failed = EventKind.CLIENT_FAILED
                     step_name = call.request.step

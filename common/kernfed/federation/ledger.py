@@ -25,11 +25,10 @@ from kernfed.wording import listed
 SPREAD = 1e6
 """How many times the largest number of all other clients one client's may be, where a method states no other rule."""
 
-MODEL_SPREAD = 1e3
-"""The same of models that are averaged, which are of one scale."""
-
 _TOLD = 0.5
-"""The power of `spread` from which on a client's numbers are told of, though they count."""
+"""The power of what clients' numbers may differ by from which on they are told of, though they count."""
+_LEAST_TOLD = 30.0
+"""Less is not told of: honest models differ by as much where clients have few rows and many."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 _REMEDY = "check this client's data and their units"
@@ -45,10 +44,20 @@ class Loud:
     """Reply and field."""
     times: float
     """The largest of any other client."""
+    other: str = ""
+    """The one other client there was to compare with; empty: there were more."""
+    of_model: bool = False
+    """Whether they are of a model, of which means are formed."""
 
     @property
     def words(self) -> str:
         """For people."""
+        if self.other:
+            return (
+                f"{self.client} sent numbers {self.times:.2g} times as large as {self.other} ({self.what} of "
+                f"{self.step}), and they counted: with two clients nobody can tell whose are wrong; check the data of "
+                "both and their units"
+            )
         return (
             f"{self.client} sent numbers {self.times:.2g} times as large as any other client ({self.what} of "
             f"{self.step}), and they counted; {_REMEDY}"
@@ -85,17 +94,32 @@ class Odd:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """The client of the largest numbers in a field of a step."""
+
+    client: str
+    size: float
+    """Their norm."""
+    known: float
+    """The largest of any other client, now and before."""
+    spread: float
+    """How many times that it may be..."""
+    told: float
+    """...and from how many times on it is told of."""
+    other: str
+    """See `Loud.other`."""
+
+
 class Ledger:
     """The books on the clients of one job.
 
     Attributes:
         spread: See `SPREAD`; squared where one other client alone is at hand to compare with.
-        model_spread: The same of models, see `Reply.models`.
     """
 
     def __init__(self) -> None:
         self.spread = SPREAD
-        self.model_spread = MODEL_SPREAD
         self._stated: dict[str, Stated] = {}
         self._largest: dict[tuple[str, str], dict[str, float]] = {}
         """Largest norm by step and field, and by client."""
@@ -177,8 +201,8 @@ class Ledger:
 
         Numbers of one kind are compared by their norm: one field of one reply. A field may tend to 0 over the rounds,
         so what others sent in earlier rounds counts as well; and nobody is left out for numbers that are no larger than
-        the largest that another client sent in any step after the preparation. Where most clients are far beyond the
-        others, none of them is at fault: the iteration diverges.
+        the largest that another client sent in any step after the preparation, unless they are models. Where most
+        clients are far beyond the others, none of them is at fault: the iteration diverges.
 
         Returns:
             For each the error that says so. What it sent is not remembered.
@@ -194,11 +218,10 @@ class Ledger:
         told = request.reply.diagnostics
         sizes = {client: {f: s for f, s in own.items() if f not in told} for client, own in every.items()}
         for field in next(iter(sizes.values()), {}):
-            while far := self._farthest(request, field, {c: own for c, own in sizes.items() if c not in found}):
-                times = self._spread(request, field)
-                found[far] = InvalidReplyError(
-                    f"{name}.{field} has norm {sizes[far][field]:.3g}, more than {times:g} times that of any "
-                    f"other client; {_REMEDY}"
+            while far := self._too_far(request, field, {c: own for c, own in sizes.items() if c not in found}):
+                found[far.client] = InvalidReplyError(
+                    f"{name}.{field} has norm {far.size:.3g}, {far.size / far.known:.2g} times the largest of any "
+                    f"other client; {far.spread:.3g} times is the most that may be; {_REMEDY}"
                 )
             self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
         if len(found) < len(sizes) < 2 * len(far_off := sorted(found)):
@@ -256,40 +279,45 @@ class Ledger:
             odd.against += found.odd.against
             odd.longer = max(odd.longer, found.odd.longer)
 
-    def _spread(self, request: Request[R], field: str) -> float:
-        return min(self.spread, self.model_spread) if field in request.reply.models else self.spread
-
-    def _farthest(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> str:
-        """The client whose numbers lie beyond the others' by more than may be; empty: there is none."""
-        top, known, witnesses = self._beside(request, field, sizes)
-        if not known > 0:
-            return ""
-        spread = self._spread(request, field)
-        allowed = known * (spread if witnesses > 1 else spread**2)
-        ever = [size for client, size in self._ever.items() if client != top]
-        return top if sizes[top][field] > max([allowed, *ever]) else ""
-
-    def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
-        """Remember a client whose numbers count, and are far beyond the others' all the same."""
-        top, known, witnesses = self._beside(request, field, sizes)
-        spread = self._spread(request, field)
-        told = spread**_TOLD if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
-        if not known > 0 or sizes[top][field] <= known * (told if witnesses > 1 else told**2):
-            return
-        loud = Loud(top, request.step, f"{request.reply.__name__}.{field}", sizes[top][field] / known)
-        if top not in self._loud or loud.times > self._loud[top].times:
-            self._loud[top] = loud
-
-    def _beside(
-        self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]
-    ) -> tuple[str, float, int]:
-        """The client of the largest numbers, the largest of any other now and before, and how many others there are."""
-        top = max(sizes, key=lambda client: sizes[client][field], default="")
+    def _top(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> _Top | None:
+        """The client of the largest numbers, now, beside the others, now and before; None: they sent nothing but 0."""
         others = dict(self._largest.get((request.step, field), {}))
         for client, own in sizes.items():
             others[client] = max(others.get(client, 0.0), own[field])
+        top = max(sizes, key=lambda client: sizes[client][field], default="")
         others.pop(top, None)
-        return top, max(others.values(), default=0.0), len(others)
+        beside = max(others, key=lambda client: others[client], default="")
+        if not others.get(beside, 0.0) > 0:
+            return None
+        spread = self.spread
+        if field in request.reply.models:
+            spread = min(spread, request.models_differ(self._rows(top) / self._rows(beside)))
+        told = max(_LEAST_TOLD, spread**_TOLD) if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
+        alone = len(others) == 1  # nobody knows which of the two is far off
+        power = 2 if alone else 1
+        return _Top(top, sizes[top][field], others[beside], spread**power, told**power, beside if alone else "")
+
+    def _rows(self, client: str) -> int:
+        return max(1, self.num_rows.get(client, 1))
+
+    def _too_far(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> _Top | None:
+        """The client whose numbers are the largest, if they are so by more than may be."""
+        top = self._top(request, field, sizes)
+        if top is None:
+            return None
+        of_models = field in request.reply.models
+        ever = [size for client, size in self._ever.items() if client != top.client and not of_models]
+        return top if top.size > max([top.known * top.spread, *ever]) else None
+
+    def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
+        """Remember a client whose numbers count, and are far beyond the others' all the same."""
+        top = self._top(request, field, sizes)
+        if top is None or top.size <= top.known * top.told:
+            return
+        what, of_model = f"{request.reply.__name__}.{field}", field in request.reply.models
+        loud = Loud(top.client, request.step, what, top.size / top.known, top.other, of_model)
+        if loud.client not in self._loud or loud.times > self._loud[loud.client].times:
+            self._loud[loud.client] = loud
 
 
 def _sizes(reply: Reply) -> dict[str, float]:

@@ -31,14 +31,9 @@ class Weighing:
         test = num_test_rows or {}
         self._ledger.register({client: Stated(rows, test.get(client)) for client, rows in num_rows.items()})
 
-    def let_differ(self, spread: float, of_models: float) -> None:
-        """State how many times the largest number of all other clients one client's may be, else it is left out.
-
-        Args:
-            spread: Of all numbers.
-            of_models: Of models that are averaged, see `Reply.models`.
-        """
-        self._ledger.spread, self._ledger.model_spread = spread, of_models
+    def let_differ(self, spread: float) -> None:
+        """State how many times the largest number of all other clients one client's may be, else it is left out."""
+        self._ledger.spread = spread
 
     def cap(self, max_share: float, *, acts: bool = True) -> None:
         """State the largest share of the weight that a client has in a mean; whether the job's method knows one."""

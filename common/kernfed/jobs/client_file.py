@@ -210,7 +210,9 @@ class ClientFile(Section):
     identity: Path = Field(Path("identity"), description="Folder made by `kernfed-client enrol`.")
     state: Path = Field(Path("state"), description="Folder for job state, replies not yet delivered and own models.")
     device: str = Field("auto", description="auto (CUDA where there is one), cpu, cuda or cuda:N.")
-    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the maths; unset: all.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of products of large matrices; unset: all. Small ones have one."
+    )
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")

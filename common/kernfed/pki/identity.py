@@ -196,6 +196,19 @@ class Caller:
         """`client/cleveland`."""
         return str(Principal(self.federation, self.role, self.name))
 
+    def check_end(self, now: datetime) -> None:
+        """Refuse a caller whose certificate has ended since its handshake, which alone looked at that.
+
+        Raises:
+            CertificateError: It is expired; says when.
+        """
+        if now >= self.certificate.not_valid_after_utc:
+            principal = Principal(self.federation, self.role, self.name)
+            raise CertificateError(
+                f"the certificate of {self} expired on {moment(self.certificate.not_valid_after_utc)} (it is now "
+                f"{moment(now)} at the coordinator): dial again with the renewed one, or {_new_certificate(principal)}"
+            )
+
 
 def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
     """Credentials of a client or operator for mutual TLS with the coordinator."""
@@ -252,16 +265,18 @@ def require(context: grpc.aio.ServicerContext[Any, Any], *roles: Role) -> Caller
 
 
 def admission(
-    federation: str, is_revoked: Callable[[str], bool]
+    federation: str, is_revoked: Callable[[str], bool], *, now: Callable[[], datetime] = utc_now
 ) -> Callable[[grpc.aio.ServicerContext[Any, Any]], None]:
     """Make the check that comes before every call on a mutual-TLS port (see `kernfed.status.StatusInterceptor`).
 
     Args:
         federation: Only certificates of this federation are admitted.
         is_revoked: Whether a serial number was revoked; answers at once, from memory.
+        now: Clock.
 
     Returns:
-        A function that raises AuthError, PermissionDeniedError or RevokedError for a caller who must stay out.
+        A function that raises AuthError, CertificateError, PermissionDeniedError or RevokedError for a caller who must
+        stay out. A connection outlives its handshake, so the certificate's end is looked at here too.
     """
 
     def admit(context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -275,6 +290,7 @@ def admission(
                 else "ask the operator for a new token and enrol again"
             )
             raise RevokedError(f"the certificate of {who} was revoked: {again}")
+        who.check_end(now())
 
     return admit
 

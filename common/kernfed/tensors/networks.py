@@ -26,6 +26,7 @@ from kernfed.models.network_spec import (
     layout,
     norm_entries,
 )
+from kernfed.tensors import threads
 from kernfed.tensors.links import linked
 
 NORM_EPSILON = 1e-5
@@ -114,11 +115,19 @@ def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weigh
     wanted = parameters.detach().requires_grad_(True)
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
-    (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
+    with threads.suited(_largest(spec, parameters.shape[0] * x.shape[0])):
+        (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
     if seen:
         statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
         found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
     return found
+
+
+def _largest(spec: NetworkSpec, rows: int) -> int:
+    """Numbers in the largest layer's outputs, of the rows of all networks; convolutions are large at any size."""
+    if spec.kind is NetworkKind.CNN:
+        return threads.LARGE
+    return rows * max(spec.num_columns, *(layer.num_outputs for layer in layout(spec)))
 
 
 def train(

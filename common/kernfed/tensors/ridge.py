@@ -128,6 +128,10 @@ class LocalRidge:
             return self.ridge
         return self._gram_matrix().largest_eigenvalue() + self.ridge
 
+    def mean_square(self) -> float:
+        """Compute tr Z'Z/n, the mean of the rows' squared norms."""
+        return self._gram_matrix().trace() if self.num_rows else 0.0
+
     def gradient_descent(
         self,
         w: Tensor,

@@ -90,6 +90,10 @@ class ShiftedGram:
         x = b.clone(memory_format=torch.contiguous_format)
         return solve_rows_in_place(self._a, solve_rows_in_place(self._a, x), transposed=True)
 
+    def trace(self) -> float:
+        """Compute the trace of G."""
+        return float(self._diagonal.sum())
+
     def largest_eigenvalue(self) -> float:
         """Compute the largest eigenvalue of G."""
         return largest_eigenvalue(self._full(0.0))

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from kernfed.v1 import task_pb2 as kernfed_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kernfed/v1/federation_service.proto\x12\nkernfed.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kernfed/v1/task.proto\"\x93\x02\n\x0e\x43onnectRequest\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.kernfed.v1.HelloH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kernfed.v1.HeartbeatH\x00\x12&\n\x05reply\x18\x03 \x01(\x0b\x32\x15.kernfed.v1.TaskReplyH\x00\x12*\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x17.kernfed.v1.TaskFailureH\x00\x12(\n\x08\x66ragment\x18\x05 \x01(\x0b\x32\x14.kernfed.v1.FragmentH\x00\x12*\n\x06\x64\x65vice\x18\x06 \x01(\x0b\x32\x18.kernfed.v1.DeviceReportH\x00\x42\x07\n\x05\x66rame\"\x95\x03\n\x0f\x43onnectResponse\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.kernfed.v1.WelcomeH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kernfed.v1.HeartbeatH\x00\x12 \n\x04task\x18\x03 \x01(\x0b\x32\x10.kernfed.v1.TaskH\x00\x12(\n\x08\x66ragment\x18\x04 \x01(\x0b\x32\x14.kernfed.v1.FragmentH\x00\x12$\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.CancelH\x00\x12&\n\x07goodbye\x18\x07 \x01(\x0b\x32\x13.kernfed.v1.GoodbyeH\x00\x12/\n\nsubmission\x18\x08 \x01(\x0b\x32\x19.kernfed.v1.JobSubmissionH\x00\x12\x37\n\x11revoked_operators\x18\t \x01(\x0b\x32\x1a.kernfed.v1.RevocationListH\x00\x12!\n\x04\x61\x63ks\x18\x05 \x03(\x0b\x32\x13.kernfed.v1.TaskAckB\x07\n\x05\x66rame\"\xc4\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12,\n\x08\x64\x61tasets\x18\x04 \x03(\x0b\x32\x1a.kernfed.v1.OfferedDataset\x12\r\n\x05steps\x18\x05 \x03(\t\x12\x16\n\x0eknown_task_ids\x18\x06 \x03(\t\x12\x1d\n\x15known_requests_sha256\x18\x07 \x03(\x0c\"2\n\x0eOfferedDataset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\t\"\xcf\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0e\x63oordinator_id\x18\x02 \x01(\t\x12\x0e\n\x06\x63lient\x18\x03 \x01(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11heartbeat_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rmax_body_size\x18\x06 \x01(\x04\"\x1d\n\x0eRevocationList\x12\x0b\n\x03\x64\x65r\x18\x01 \x01(\x0c\"\"\n\tHeartbeat\x12\x15\n\rbusy_task_ids\x18\x01 \x03(\t\",\n\x0c\x44\x65viceReport\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"*\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2[\n\x11\x46\x65\x64\x65rationService\x12\x46\n\x07\x43onnect\x12\x1a.kernfed.v1.ConnectRequest\x1a\x1b.kernfed.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kernfed/v1/federation_service.proto\x12\nkernfed.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kernfed/v1/task.proto\"\x93\x02\n\x0e\x43onnectRequest\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.kernfed.v1.HelloH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kernfed.v1.HeartbeatH\x00\x12&\n\x05reply\x18\x03 \x01(\x0b\x32\x15.kernfed.v1.TaskReplyH\x00\x12*\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x17.kernfed.v1.TaskFailureH\x00\x12(\n\x08\x66ragment\x18\x05 \x01(\x0b\x32\x14.kernfed.v1.FragmentH\x00\x12*\n\x06\x64\x65vice\x18\x06 \x01(\x0b\x32\x18.kernfed.v1.DeviceReportH\x00\x42\x07\n\x05\x66rame\"\x95\x03\n\x0f\x43onnectResponse\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.kernfed.v1.WelcomeH\x00\x12*\n\theartbeat\x18\x02 \x01(\x0b\x32\x15.kernfed.v1.HeartbeatH\x00\x12 \n\x04task\x18\x03 \x01(\x0b\x32\x10.kernfed.v1.TaskH\x00\x12(\n\x08\x66ragment\x18\x04 \x01(\x0b\x32\x14.kernfed.v1.FragmentH\x00\x12$\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.CancelH\x00\x12&\n\x07goodbye\x18\x07 \x01(\x0b\x32\x13.kernfed.v1.GoodbyeH\x00\x12/\n\nsubmission\x18\x08 \x01(\x0b\x32\x19.kernfed.v1.JobSubmissionH\x00\x12\x37\n\x11revoked_operators\x18\t \x01(\x0b\x32\x1a.kernfed.v1.RevocationListH\x00\x12!\n\x04\x61\x63ks\x18\x05 \x03(\x0b\x32\x13.kernfed.v1.TaskAckB\x07\n\x05\x66rame\"\xda\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12,\n\x08\x64\x61tasets\x18\x04 \x03(\x0b\x32\x1a.kernfed.v1.OfferedDataset\x12\r\n\x05steps\x18\x05 \x03(\t\x12\x16\n\x0eknown_task_ids\x18\x06 \x03(\t\x12\x1d\n\x15known_requests_sha256\x18\x07 \x03(\x0c\x12\x14\n\x0clater_fields\x18\x08 \x03(\t\"2\n\x0eOfferedDataset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\t\"\xcf\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x16\n\x0e\x63oordinator_id\x18\x02 \x01(\t\x12\x0e\n\x06\x63lient\x18\x03 \x01(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11heartbeat_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rmax_body_size\x18\x06 \x01(\x04\"\x1d\n\x0eRevocationList\x12\x0b\n\x03\x64\x65r\x18\x01 \x01(\x0c\"\"\n\tHeartbeat\x12\x15\n\rbusy_task_ids\x18\x01 \x03(\t\",\n\x0c\x44\x65viceReport\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\"*\n\x07Goodbye\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2[\n\x11\x46\x65\x64\x65rationService\x12\x46\n\x07\x43onnect\x12\x1a.kernfed.v1.ConnectRequest\x1a\x1b.kernfed.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,19 +38,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONNECTRESPONSE']._serialized_start=385
   _globals['_CONNECTRESPONSE']._serialized_end=790
   _globals['_HELLO']._serialized_start=793
-  _globals['_HELLO']._serialized_end=989
-  _globals['_OFFEREDDATASET']._serialized_start=991
-  _globals['_OFFEREDDATASET']._serialized_end=1041
-  _globals['_WELCOME']._serialized_start=1044
-  _globals['_WELCOME']._serialized_end=1251
-  _globals['_REVOCATIONLIST']._serialized_start=1253
-  _globals['_REVOCATIONLIST']._serialized_end=1282
-  _globals['_HEARTBEAT']._serialized_start=1284
-  _globals['_HEARTBEAT']._serialized_end=1318
-  _globals['_DEVICEREPORT']._serialized_start=1320
-  _globals['_DEVICEREPORT']._serialized_end=1364
-  _globals['_GOODBYE']._serialized_start=1366
-  _globals['_GOODBYE']._serialized_end=1408
-  _globals['_FEDERATIONSERVICE']._serialized_start=1410
-  _globals['_FEDERATIONSERVICE']._serialized_end=1501
+  _globals['_HELLO']._serialized_end=1011
+  _globals['_OFFEREDDATASET']._serialized_start=1013
+  _globals['_OFFEREDDATASET']._serialized_end=1063
+  _globals['_WELCOME']._serialized_start=1066
+  _globals['_WELCOME']._serialized_end=1273
+  _globals['_REVOCATIONLIST']._serialized_start=1275
+  _globals['_REVOCATIONLIST']._serialized_end=1304
+  _globals['_HEARTBEAT']._serialized_start=1306
+  _globals['_HEARTBEAT']._serialized_end=1340
+  _globals['_DEVICEREPORT']._serialized_start=1342
+  _globals['_DEVICEREPORT']._serialized_end=1386
+  _globals['_GOODBYE']._serialized_start=1388
+  _globals['_GOODBYE']._serialized_end=1430
+  _globals['_FEDERATIONSERVICE']._serialized_start=1432
+  _globals['_FEDERATIONSERVICE']._serialized_end=1523
 # @@protoc_insertion_point(module_scope)

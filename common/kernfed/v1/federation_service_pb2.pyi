@@ -155,6 +155,7 @@ class Hello(google.protobuf.message.Message):
     STEPS_FIELD_NUMBER: builtins.int
     KNOWN_TASK_IDS_FIELD_NUMBER: builtins.int
     KNOWN_REQUESTS_SHA256_FIELD_NUMBER: builtins.int
+    LATER_FIELDS_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """Protocol version of the client; the coordinator refuses another major one."""
     software_version: builtins.str
@@ -179,6 +180,12 @@ class Hello(google.protobuf.message.Message):
     def known_requests_sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
         """`Task.request_sha256` of each of `known_task_ids`, in their order."""
 
+    @property
+    def later_fields(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Fields of requests with a default that this client knows, as `step:field`. A client that names none is of a release
+        before this field. Nobody is asked for a value of a field that it does not know.
+        """
+
     def __init__(
         self,
         *,
@@ -189,8 +196,9 @@ class Hello(google.protobuf.message.Message):
         steps: collections.abc.Iterable[builtins.str] | None = ...,
         known_task_ids: collections.abc.Iterable[builtins.str] | None = ...,
         known_requests_sha256: collections.abc.Iterable[builtins.bytes] | None = ...,
+        later_fields: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["datasets", b"datasets", "instance_id", b"instance_id", "known_requests_sha256", b"known_requests_sha256", "known_task_ids", b"known_task_ids", "protocol_version", b"protocol_version", "software_version", b"software_version", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["datasets", b"datasets", "instance_id", b"instance_id", "known_requests_sha256", b"known_requests_sha256", "known_task_ids", b"known_task_ids", "later_fields", b"later_fields", "protocol_version", b"protocol_version", "software_version", b"software_version", "steps", b"steps"]) -> None: ...
 
 Global___Hello: typing_extensions.TypeAlias = Hello
 

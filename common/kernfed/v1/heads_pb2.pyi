@@ -431,9 +431,9 @@ class HeadDescentRequest(google.protobuf.message.Message):
     proximal: builtins.float
     """0 for FedAvg. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
     momentum: builtins.float
-    """Momentum of the steps. From 0 to 1."""
+    """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     num_epochs: builtins.int
     """Passes over the rows. From 1 to 1,000,000."""
     batch_size: builtins.int
@@ -510,9 +510,9 @@ class HeadWarmUpRequest(google.protobuf.message.Message):
     ridge: builtins.float
     """Ridge of F_j. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
     momentum: builtins.float
-    """Momentum of the steps. From 0 to 1."""
+    """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     num_epochs: builtins.int
     """Passes over the rows. From 1 to 1,000,000."""
     batch_size: builtins.int
@@ -521,7 +521,7 @@ class HeadWarmUpRequest(google.protobuf.message.Message):
     """Seed of the batches; the client draws from it by its name. From 0 to 2^63 - 1."""
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """W. Shape (D, C)."""
+        """Where the steps begin, W. Shape (D, C)."""
 
     def __init__(
         self,
@@ -558,9 +558,9 @@ class HeadSophiaRequest(google.protobuf.message.Message):
     ridge: builtins.float
     """Ridge of F_j. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size, and the most that a coordinate moves in a step. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
     momentum: builtins.float
-    """β1, of the gradients' moving average. From 0 to 1."""
+    """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     curvature_momentum: builtins.float
     """β2, of the diagonal's. From 0 to 1."""
     clip: builtins.float

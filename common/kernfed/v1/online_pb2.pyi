@@ -1078,3 +1078,64 @@ class StreamTold(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "rare", b"rare", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
 
 Global___StreamTold: typing_extensions.TypeAlias = StreamTold
+
+@typing.final
+class Hindsight(google.protobuf.message.Message):
+    """Sums over all rows that the client has learned."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_SAMPLES_FIELD_NUMBER: builtins.int
+    MOMENT_FIELD_NUMBER: builtins.int
+    GRAM_FIELD_NUMBER: builtins.int
+    SQUARE_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_samples: builtins.int
+    """Rows behind the sums; 0: the client has not kept them, and all numbers are 0. From 0 to 2^53."""
+    square: builtins.float
+    """Σ y². At least 0."""
+    @property
+    def moment(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ y z_i of each kernel, with targets as the learner sees them. Shape (N, F)."""
+
+    @property
+    def gram(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Σ z_i z_i' of each kernel as its triangle; P is F (F + 1)/2. Shape (N, P)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_samples: builtins.int = ...,
+        moment: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        gram: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        square: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["gram", b"gram", "moment", b"moment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["gram", b"gram", "moment", b"moment", "num_rows", b"num_rows", "num_samples", b"num_samples", "square", b"square"]) -> None: ...
+
+Global___Hindsight: typing_extensions.TypeAlias = Hindsight
+
+@typing.final
+class HindsightRequest(google.protobuf.message.Message):
+    """Sums over all rows that were learned, from which the best function of each kernel in hindsight follows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_FEATURES_FIELD_NUMBER: builtins.int
+    NUM_KERNELS_FIELD_NUMBER: builtins.int
+    num_features: builtins.int
+    """Features F of each kernel. From 1 to 100,000. Binds F."""
+    num_kernels: builtins.int
+    """Kernels N. From 1 to 256. Binds N."""
+    def __init__(
+        self,
+        *,
+        num_features: builtins.int = ...,
+        num_kernels: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_features", b"num_features", "num_kernels", b"num_kernels"]) -> None: ...
+
+Global___HindsightRequest: typing_extensions.TypeAlias = HindsightRequest

@@ -939,7 +939,10 @@ Global___NetworkKept: typing_extensions.TypeAlias = NetworkKept
 
 @typing.final
 class KeepOwnNetworkRequest(google.protobuf.message.Message):
-    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
+    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN).
+
+    The networks' normalisation is as training started.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -956,7 +959,7 @@ class KeepOwnNetworkRequest(google.protobuf.message.Message):
 
     @property
     def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Parameters of each variant's network; those of its normalisation are as training started. Shape (V, Q)."""
+        """Parameters of each variant's network. Shape (V, Q)."""
 
     def __init__(
         self,
@@ -1451,3 +1454,60 @@ class CompareNetworksRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale", "variant", b"variant"]) -> None: ...
 
 Global___CompareNetworksRequest: typing_extensions.TypeAlias = CompareNetworksRequest
+
+@typing.final
+class Spectra(google.protobuf.message.Message):
+    """Largest eigenvalues of both second moments, falling; zeros where there are fewer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    TRAIN_FIELD_NUMBER: builtins.int
+    TEST_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_points: builtins.int
+    """Test rows; 0 where they are fewer than the policy lets an aggregate stand for, and `test` is 0. From 0 to 2^53."""
+    @property
+    def train(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of Σ x x'/n over the training rows. Shape (E)."""
+
+    @property
+    def test(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """The same of the test rows. Shape (E)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_points: builtins.int = ...,
+        train: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        test: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["test", b"test", "train", b"train"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["num_points", b"num_points", "num_rows", b"num_rows", "test", b"test", "train", b"train"]) -> None: ...
+
+Global___Spectra: typing_extensions.TypeAlias = Spectra
+
+@typing.final
+class SpectraRequest(google.protobuf.message.Message):
+    """Eigenvalues of the second moments of training and test rows, as the job's model sees them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_VALUES_FIELD_NUMBER: builtins.int
+    MAPPED_FIELD_NUMBER: builtins.int
+    num_values: builtins.int
+    """Eigenvalues at most. From 1 to 1,000. Binds E."""
+    mapped: builtins.bool
+    """Whether rows are the features of the job's map; else the scaled columns."""
+    def __init__(
+        self,
+        *,
+        num_values: builtins.int = ...,
+        mapped: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mapped", b"mapped", "num_values", b"num_values"]) -> None: ...
+
+Global___SpectraRequest: typing_extensions.TypeAlias = SpectraRequest

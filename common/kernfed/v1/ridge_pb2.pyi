@@ -507,3 +507,69 @@ class HeldOutLossRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["fold", b"fold", "weights", b"weights"]) -> None: ...
 
 Global___HeldOutLossRequest: typing_extensions.TypeAlias = HeldOutLossRequest
+
+@typing.final
+class SecondMoments(google.protobuf.message.Message):
+    """H_j Z, H_j⁻¹ G, and the mean square of the features."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    PRODUCT_FIELD_NUMBER: builtins.int
+    SOLVE_FIELD_NUMBER: builtins.int
+    MEAN_SQUARE_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    mean_square: builtins.float
+    """tr C_j, the mean of |z|² over the client's training rows. At least 0."""
+    @property
+    def product(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """H_j Z. Shape (M, K)."""
+
+    @property
+    def solve(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """H_j⁻¹ G. Shape (M, L)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        product: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        solve: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        mean_square: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["product", b"product", "solve", b"solve"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["mean_square", b"mean_square", "num_rows", b"num_rows", "product", b"product", "solve", b"solve"]) -> None: ...
+
+Global___SecondMoments: typing_extensions.TypeAlias = SecondMoments
+
+@typing.final
+class SecondMomentsRequest(google.protobuf.message.Message):
+    """Second moments C_j of the features along a few directions, and solves with C_j + ridge I: who is different."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RIDGE_FIELD_NUMBER: builtins.int
+    DIRECTIONS_FIELD_NUMBER: builtins.int
+    RIGHT_FIELD_NUMBER: builtins.int
+    ridge: builtins.float
+    """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|². Above 0."""
+    @property
+    def directions(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Directions Z, at most `MOST_DIRECTIONS`. Shape (M, K)."""
+
+    @property
+    def right(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Right-hand sides G. Shape (M, L)."""
+
+    def __init__(
+        self,
+        *,
+        ridge: builtins.float = ...,
+        directions: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        right: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["directions", b"directions", "right", b"right"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["directions", b"directions", "ridge", b"ridge", "right", b"right"]) -> None: ...
+
+Global___SecondMomentsRequest: typing_extensions.TypeAlias = SecondMomentsRequest

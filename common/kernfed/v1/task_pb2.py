@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kernfed/v1/task.proto\x12\nkernfed.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x02\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\t\x12$\n\x07payload\x18\x05 \x01(\x0b\x32\x13.kernfed.v1.Payload\x12+\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nfloat_bits\x18\x07 \x01(\r\x12\x14\n\x0csubmitted_by\x18\x08 \x01(\t\x12\x0e\n\x06method\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\x0c\x12\x13\n\x0b\x63ohort_size\x18\x0b \x01(\r\x12\x19\n\x11submission_sha256\x18\x0c \x01(\x0c\"K\n\nSubmission\x12\x11\n\tstatement\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x03 \x01(\x0c\"\x8b\x01\n\x13SubmissionStatement\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x12\n\njob_sha256\x18\x02 \x01(\x0c\x12-\n\tsigned_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\x0e\n\x06job_id\x18\x05 \x01(\t\"]\n\rJobSubmission\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08job_toml\x18\x02 \x01(\t\x12*\n\nsubmission\x18\x03 \x01(\x0b\x32\x16.kernfed.v1.Submission\"S\n\x07Payload\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x11\n\tbody_size\x18\x02 \x01(\x04\x12\x13\n\x0binline_body\x18\x03 \x01(\x0c\x12\x10\n\x08transfer\x18\x04 \x01(\r\":\n\x08\x46ragment\x12\x10\n\x08transfer\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"m\n\tTaskReply\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12$\n\x07payload\x18\x02 \x01(\x0b\x32\x13.kernfed.v1.Payload\x12\x11\n\tcompute_s\x18\x03 \x01(\x01\x12\x16\n\x0erequest_sha256\x18\x04 \x01(\x0c\"W\n\x0bTaskFailure\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x16\n\x0erequest_sha256\x18\x04 \x01(\x0c\"+\n\x07TaskAck\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07refused\x18\x02 \x01(\t\"6\n\x06\x43\x61ncel\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kernfed/v1/task.proto\x12\nkernfed.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x02\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\t\x12$\n\x07payload\x18\x05 \x01(\x0b\x32\x13.kernfed.v1.Payload\x12+\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nfloat_bits\x18\x07 \x01(\r\x12\x14\n\x0csubmitted_by\x18\x08 \x01(\t\x12\x0e\n\x06method\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\x0c\x12\x13\n\x0b\x63ohort_size\x18\x0b \x01(\r\x12\x19\n\x11submission_sha256\x18\x0c \x01(\x0c\x12\x14\n\x0csetup_sha256\x18\r \x01(\x0c\"K\n\nSubmission\x12\x11\n\tstatement\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x03 \x01(\x0c\"\x8b\x01\n\x13SubmissionStatement\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x12\n\njob_sha256\x18\x02 \x01(\x0c\x12-\n\tsigned_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\x0e\n\x06job_id\x18\x05 \x01(\t\"]\n\rJobSubmission\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08job_toml\x18\x02 \x01(\t\x12*\n\nsubmission\x18\x03 \x01(\x0b\x32\x16.kernfed.v1.Submission\"S\n\x07Payload\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12\x11\n\tbody_size\x18\x02 \x01(\x04\x12\x13\n\x0binline_body\x18\x03 \x01(\x0c\x12\x10\n\x08transfer\x18\x04 \x01(\r\":\n\x08\x46ragment\x12\x10\n\x08transfer\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"m\n\tTaskReply\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12$\n\x07payload\x18\x02 \x01(\x0b\x32\x13.kernfed.v1.Payload\x12\x11\n\tcompute_s\x18\x03 \x01(\x01\x12\x16\n\x0erequest_sha256\x18\x04 \x01(\x0c\"W\n\x0bTaskFailure\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x16\n\x0erequest_sha256\x18\x04 \x01(\x0c\"+\n\x07TaskAck\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07refused\x18\x02 \x01(\t\"6\n\x06\x43\x61ncel\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.task_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TASK']._serialized_start=103
-  _globals['_TASK']._serialized_end=384
-  _globals['_SUBMISSION']._serialized_start=386
-  _globals['_SUBMISSION']._serialized_end=461
-  _globals['_SUBMISSIONSTATEMENT']._serialized_start=464
-  _globals['_SUBMISSIONSTATEMENT']._serialized_end=603
-  _globals['_JOBSUBMISSION']._serialized_start=605
-  _globals['_JOBSUBMISSION']._serialized_end=698
-  _globals['_PAYLOAD']._serialized_start=700
-  _globals['_PAYLOAD']._serialized_end=783
-  _globals['_FRAGMENT']._serialized_start=785
-  _globals['_FRAGMENT']._serialized_end=843
-  _globals['_TASKREPLY']._serialized_start=845
-  _globals['_TASKREPLY']._serialized_end=954
-  _globals['_TASKFAILURE']._serialized_start=956
-  _globals['_TASKFAILURE']._serialized_end=1043
-  _globals['_TASKACK']._serialized_start=1045
-  _globals['_TASKACK']._serialized_end=1088
-  _globals['_CANCEL']._serialized_start=1090
-  _globals['_CANCEL']._serialized_end=1144
+  _globals['_TASK']._serialized_end=406
+  _globals['_SUBMISSION']._serialized_start=408
+  _globals['_SUBMISSION']._serialized_end=483
+  _globals['_SUBMISSIONSTATEMENT']._serialized_start=486
+  _globals['_SUBMISSIONSTATEMENT']._serialized_end=625
+  _globals['_JOBSUBMISSION']._serialized_start=627
+  _globals['_JOBSUBMISSION']._serialized_end=720
+  _globals['_PAYLOAD']._serialized_start=722
+  _globals['_PAYLOAD']._serialized_end=805
+  _globals['_FRAGMENT']._serialized_start=807
+  _globals['_FRAGMENT']._serialized_end=865
+  _globals['_TASKREPLY']._serialized_start=867
+  _globals['_TASKREPLY']._serialized_end=976
+  _globals['_TASKFAILURE']._serialized_start=978
+  _globals['_TASKFAILURE']._serialized_end=1065
+  _globals['_TASKACK']._serialized_start=1067
+  _globals['_TASKACK']._serialized_end=1110
+  _globals['_CANCEL']._serialized_start=1112
+  _globals['_CANCEL']._serialized_end=1166
 # @@protoc_insertion_point(module_scope)

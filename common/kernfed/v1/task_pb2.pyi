@@ -36,6 +36,7 @@ class Task(google.protobuf.message.Message):
     REQUEST_SHA256_FIELD_NUMBER: builtins.int
     COHORT_SIZE_FIELD_NUMBER: builtins.int
     SUBMISSION_SHA256_FIELD_NUMBER: builtins.int
+    SETUP_SHA256_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """`<job>/<round>/<step>` plus `/<n>` where a round asks the same step again. A client answers a repeated task from its
     outbox, where `request_sha256` is the same too.
@@ -62,6 +63,11 @@ class Task(google.protobuf.message.Message):
     """SHA-256 of `Submission.statement` of the job, which a `JobSubmission` brings before the job's first task of a session.
     Empty where the job's operator did not sign it.
     """
+    setup_sha256: builtins.bytes
+    """SHA-256 of the setup requests that the answer is to stand on, in their order: `kernfed.federation.setup`. A client whose
+    state stands on others answers JOB_STATE_MISSING, and is prepared again. Empty where nothing is known, and from a
+    release of before.
+    """
     @property
     def payload(self) -> Global___Payload:
         """The request. Its body may follow in fragments."""
@@ -85,9 +91,10 @@ class Task(google.protobuf.message.Message):
         request_sha256: builtins.bytes = ...,
         cohort_size: builtins.int = ...,
         submission_sha256: builtins.bytes = ...,
+        setup_sha256: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "payload", b"payload"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cohort_size", b"cohort_size", "deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "step", b"step", "submission_sha256", b"submission_sha256", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cohort_size", b"cohort_size", "deadline", b"deadline", "float_bits", b"float_bits", "job_id", b"job_id", "method", b"method", "payload", b"payload", "request_sha256", b"request_sha256", "round", b"round", "setup_sha256", b"setup_sha256", "step", b"step", "submission_sha256", b"submission_sha256", "submitted_by", b"submitted_by", "task_id", b"task_id"]) -> None: ...
 
 Global___Task: typing_extensions.TypeAlias = Task
 

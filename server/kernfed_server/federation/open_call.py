@@ -8,45 +8,28 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import KernfedError, RevokedError, SubmissionError, WireError
+from kernfed.errors import RevokedError, SubmissionError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
-from kernfed.federation.messages.base import Reply, Request
-from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.later_fields import unknown_fields
 from kernfed.v1 import task_pb2
-from kernfed.wire.codec import encode
-from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG
 from kernfed.wire.incoming import IncomingPayload
-from kernfed.wire.outgoing import Body, payload_to_proto
-from kernfed.wire.payload import INLINE_BYTES, Payload
 from kernfed.wording import listed
+from kernfed_server.federation.call_frames import CallFrames
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
-_HASHED_AT_ONCE = 4 << 20
-"""Bytes that are hashed in a few milliseconds, which is what other sessions may wait."""
 MAX_ANEW = 3
 """Times that a client is sent a task again that answers another request."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A request on its way: the frame, and the body that follows it in fragments."""
-
-    frame: bytes
-    body: Body | None
-    transfer: int
-    sha256: bytes
-    """Of the request."""
 
 
 class Clients(Protocol):
@@ -94,9 +77,10 @@ class OpenCall:
         self._waiting = ""
         self._spools: list[Path] = []
         self._submitted_by = submitted_by
-        self._method = method
         self._submission = submission
-        self._sent: dict[str, _Task] = {}
+        signed = b"" if submission is None else submission.sha256
+        told = task_pb2.Task(submitted_by=submitted_by, method=method, submission_sha256=signed)
+        self._frames = CallFrames(call, clients.next_transfer, told)
         self._unsigned: dict[str, float] = {}
         """Clients that ask for the job's signature, each with the time since when."""
         self._signed_late: set[str] = set()
@@ -104,53 +88,15 @@ class OpenCall:
         self._announced: dict[str, bytes] = {}
         self._anew: Counter[str] = Counter()
         """Times that a client answered another request."""
-        self._shared: _Task | None = None
-        """Serialized once, whatever the number of clients."""
 
     async def prepare(self) -> None:
         """Serialize the request of all clients; a large one is hashed beside the event loop."""
-        if self._call.own is None:
-            payload = encode(self._call.request, self._call.float_bits)
-            large = payload.body_size > _HASHED_AT_ONCE
-            digest = asyncio.to_thread(self._sha256, payload) if large else None
-            self._shared = self._task(self._call.request, payload, await digest if digest else self._sha256(payload))
-
-    def _own_task(self, client: str) -> _Task:
-        request = self._call.request_of(client)
-        payload = encode(request, self._call.float_bits)
-        return self._task(request, payload, self._sha256(payload))
-
-    def _sha256(self, payload: Payload) -> bytes:
-        """Digest of all that an answer depends on."""
-        bits, length = self._call.float_bits.to_bytes(1, "little"), len(payload.header).to_bytes(4, "little")
-        digest = hashlib.sha256(bits + length + payload.header)
-        for segment in payload.segments():
-            digest.update(segment)
-        return digest.digest()
-
-    def _task(self, request: Request[Any], payload: Payload, sha256: bytes) -> _Task:
-        call = self._call
-        transfer = self._sessions.next_transfer()
-        task = task_pb2.Task(
-            task_id=call.task_id,
-            job_id=call.job_id,
-            round=call.round_num,
-            step=request.step,
-            payload=payload_to_proto(payload, transfer),
-            float_bits=call.float_bits,
-            submitted_by=self._submitted_by,
-            method=self._method,
-            request_sha256=sha256,
-            cohort_size=call.cohort_size,
-            submission_sha256=b"" if self._submission is None else self._submission.sha256,
-        )
-        task.deadline.FromMilliseconds(int(min(call.deadline_s + call.wait_s, 1e9) * 1000))
-        body = Body(RESPONSE_FRAGMENT_TAG, transfer, payload) if payload.body_size > INLINE_BYTES else None
-        return _Task(pb.ConnectResponse(task=task).SerializeToString(), body, transfer, sha256)
+        await self._frames.prepare()
 
     def transfer_to(self, client: str) -> int:
         """Number of the fragments of the request to a client; 0: nothing was sent to it."""
-        return self._sent[client].transfer if client in self._sent else 0
+        sent = self._frames.sent_to(client)
+        return 0 if sent is None else sent.transfer
 
     @property
     def task_id(self) -> str:
@@ -204,12 +150,14 @@ class OpenCall:
         """Give a client its task, unless it has it already."""
         if session.name not in self._state.pending:
             return
-        task = self._shared or self._sent.get(session.name) or self._own_task(session.name)
-        self._sent[session.name] = task
+        if lacking := unknown_fields(self._call.request_of(session.name), session.later_fields):
+            self.on_fault(session.name, _too_old(session, lacking))
+            return
+        task = self._frames.to(session.name)
         if session.known_tasks.get(self.task_id) not in (b"", task.sha256):
             if self._submission is not None:
                 session.tell_submission(self._submission)
-            session.outgoing.put(task.frame, task.body, shared=self._shared is not None and len(self.clients) > 1)
+            session.outgoing.put(task.frame, task.body, shared=task.shared)
 
     def ask_anew(self, session: Session) -> None:
         """A client answered another request, as of before a backup was restored: it gets its own, a few times."""
@@ -225,7 +173,8 @@ class OpenCall:
 
     def asked(self, client: str, sha256: bytes) -> bool:
         """Whether this is the digest of the request to a client; an empty one, of a client of before, passes."""
-        return not sha256 or client not in self._sent or sha256 == self._sent[client].sha256
+        sent = self._frames.sent_to(client)
+        return not sha256 or sent is None or sha256 == sent.sha256
 
     def wants(self, client: str) -> bool:
         """Whether a reply of this client would count."""
@@ -300,10 +249,8 @@ class OpenCall:
     def sign(self, submission: ToldSubmission) -> Iterable[str]:
         """The job was signed; gives the clients that are to be asked again."""
         self._submission = submission
-        if self._shared is not None:
-            self._shared = _with_submission(self._shared, submission)
-        self._signed_late = {client for client in self._sent if client not in self._unsigned}
-        self._sent = {client: _with_submission(task, submission) for client, task in self._sent.items()}
+        self._signed_late = {client for client in self._frames.sent if client not in self._unsigned}
+        self._frames.sign(submission.sha256)
         again, self._unsigned = tuple(self._unsigned), {}
         for client in again:
             self.outcomes.pop(client, None)
@@ -367,10 +314,14 @@ class OpenCall:
             path.unlink(missing_ok=True)
 
 
-def _with_submission(task: _Task, submission: ToldSubmission) -> _Task:
-    frame = pb.ConnectResponse.FromString(task.frame)
-    frame.task.submission_sha256 = submission.sha256
-    return replace(task, frame=frame.SerializeToString())
+def _too_old(session: Session, lacking: list[str]) -> Fault:
+    """Of a client that would pass over what it is asked."""
+    named = listed([name.replace(":", ": ") for name in lacking], 5)
+    return Fault(
+        VersionMismatchError.reason,
+        f"its release of kernfed ({session.info.software_version or 'unknown'}) does not know what the job asks for "
+        f"({named}); install this coordinator's release there, or leave out the keys of the job that need it",
+    )
 
 
 def reply_digest(payload: task_pb2.Payload) -> bytes:
@@ -383,8 +334,3 @@ def reply_digest(payload: task_pb2.Payload) -> bytes:
     digest.update(payload.body_size.to_bytes(8, "little"))
     digest.update(payload.inline_body)
     return digest.digest()
-
-
-def fault_of(err: KernfedError) -> Fault:
-    """An error as a client's fault."""
-    return Fault(err.reason, str(err))

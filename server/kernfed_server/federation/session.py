@@ -73,6 +73,8 @@ class Session:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     busy: frozenset[str] = frozenset()
     """Tasks that the client was receiving or computing at its last heartbeat."""
+    later_fields: frozenset[str] = frozenset()
+    """Fields of requests that the client states to know; see `kernfed.federation.messages.later_fields`."""
     device_reports: int = 0
     """Times that the client said what it computes on."""
     told: OrderedDict[str, int] = field(default_factory=OrderedDict)

@@ -120,6 +120,7 @@ class SessionRegistry:
             ),
             instance_id=hello.instance_id,
             serial=serial,
+            later_fields=frozenset(hello.later_fields),
             known_tasks=dict.fromkeys(hello.known_task_ids, b"")
             | dict(zip(hello.known_task_ids, hello.known_requests_sha256, strict=False)),
         )
@@ -332,7 +333,12 @@ class SessionRegistry:
 
 def _check_bounds(client: str, hello: pb.Hello) -> None:
     """Hellos stay in memory and in the store for good, and each is shown to operators."""
-    stated = {"data sets": [d.name for d in hello.datasets], "steps": hello.steps, "instance": [hello.instance_id]}
+    stated = {
+        "data sets": [d.name for d in hello.datasets],
+        "steps": hello.steps,
+        "fields": hello.later_fields,
+        "instance": [hello.instance_id],
+    }
     for what, names in stated.items():
         if len(names) > MAX_NAMES or any(len(name) > MAX_NAME for name in names):
             raise WireError(

@@ -29,7 +29,7 @@ from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
 from kernfed_server.jobs.verdict import end_of, far_off
-from kernfed_server.methods.base import Workflow, spread_of_models
+from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
 
 log = structlog.get_logger(__name__)
@@ -58,10 +58,11 @@ async def execute(
     Raises:
         JobError: A client's data or policy do not allow the job, or the quorum was missed for too long.
         DivergedRunError: The method moves away from its solution; carries the last good model.
+        NumericalError: The model is of no use, and one client's numbers were far beyond all others'; names it.
         KernfedError: The job cannot do what it asks for; the message tells what to do.
     """
     workflow = WORKFLOWS[job.method.name]
-    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
+    cohort.let_differ(workflow.spread(job.method))
     cohort.cap(job.cohort.max_share, acts=MAX_SHARE not in job.unused_keys())
     if "cohort.min_rows_fraction" not in job.unused_keys():
         cohort.count_rows(job.cohort.min_rows_fraction)
@@ -71,13 +72,14 @@ async def execute(
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
-    with _of_former(former, run):
+    # A model to begin with is judged before the method runs, what else a method left by the method alone.
+    with _of_former(former if method_of(job.method).begins is Begins.STATE else None, run):
         return await _carry_out(job, files, former, cohort, run)
 
 
 @contextlib.contextmanager
 def _of_former(former: Former | None, run: Run) -> Iterator[None]:
-    """Where a run that begins from another job fails before its first round, its state was damaged, or made up."""
+    """Where a run fails as it reads what another job left, that was damaged, or made up."""
     fresh = run.resumed is None
     try:
         yield
@@ -96,15 +98,16 @@ async def _carry_out(
 ) -> Model | None:
     workflow = WORKFLOWS[job.method.name]
     earlier = await asyncio.to_thread(workflow.earlier, job, files)
-    if former is not None and method_of(job.method).begins is Begins.STATE:
-        run.go_on_from(former)
-    elif former is not None:
-        run.begin_with(former)
-        earlier = await asyncio.to_thread(Earlier.of_former, former, job)
-    job = as_begun(job, run)
-    setup = await _prepared(job, workflow, earlier, cohort, run)
+    with _of_former(former, run):
+        if former is not None and method_of(job.method).begins is Begins.STATE:
+            run.go_on_from(former)
+        elif former is not None:
+            run.begin_with(former)
+            earlier = await asyncio.to_thread(Earlier.of_former, former, job)
+        job = as_begun(job, run)
+        setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
-    cohort.let_differ(workflow.spread(job.method), spread_of_models(job.method))
+    cohort.let_differ(workflow.spread(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:
         run.weighs(*weights)
@@ -134,8 +137,11 @@ async def _carry_out(
         raise
     run.tell_odd()
     _tell_end(run, setup, workflow)
-    if run.former and far_off(run.measured):
-        run.note(f"the model is far off. {_began(run)}")
+    if far_off(run.measured):
+        if run.former:
+            run.note(f"the model is far off. {_began(run)}")
+        if cohort.loudest is not None and cohort.loudest.of_model:
+            raise NumericalError(f"the model predicts far worse than the mean of the targets. {cohort.loudest.words}")
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left

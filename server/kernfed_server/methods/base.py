@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
-from kernfed.federation.ledger import MODEL_SPREAD, SPREAD
+from kernfed.federation.ledger import SPREAD
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.shared_settings import AveragedSettings, ridge_of
 from kernfed.methods.shares import ALIKE, ROWS
@@ -42,15 +41,6 @@ def spread_by_ridge(settings: Any) -> float:
     """
     ridge = getattr(settings, "ridge", None)
     return max(SPREAD, 1e3 / ridge) if isinstance(ridge, float) and ridge > 0 else SPREAD
-
-
-def spread_of_models(settings: Any) -> float:
-    """`MODEL_SPREAD`, or more for a small ridge, by which a client's model has norm |y|/√ridge at most.
-
-    ridge |W|²/2 is no more than the objective at W = 0; a client with many rows has a norm near |y|.
-    """
-    ridge = getattr(settings, "ridge", None)
-    return max(MODEL_SPREAD, 30.0 / math.sqrt(ridge)) if isinstance(ridge, float) and ridge > 0 else MODEL_SPREAD
 
 
 def by_rows(setup: Setup, settings: Any) -> tuple[Mapping[str, float], str]:

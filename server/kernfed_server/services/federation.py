@@ -15,9 +15,10 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from kernfed.errors import InvalidTensorError, KernfedError, UnavailableError, WireError
+from kernfed.errors import CertificateError, InvalidTensorError, KernfedError, UnavailableError, WireError
 from kernfed.federation.exchange import Fault
 from kernfed.jobs.info import ClientInfo
+from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Caller, Role, require
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
@@ -32,7 +33,7 @@ from kernfed.wire.frames import (
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.payload import INLINE_BYTES
 from kernfed_server.federation.frame_rate import FrameRate
-from kernfed_server.federation.open_call import OpenCall, fault_of, reply_digest
+from kernfed_server.federation.open_call import OpenCall, reply_digest
 from kernfed_server.federation.session import Session
 from kernfed_server.federation.sessions import SessionRegistry
 
@@ -86,7 +87,7 @@ class FederationServicer:
         try:
             session.send(self._welcome(caller))
             self._registry.start(session)
-            await self._run(session, context)
+            await self._run(session, caller, context)
         finally:
             self._registry.closed(session)
             log.info("client disconnected", client=caller.name)
@@ -103,12 +104,12 @@ class FederationServicer:
         welcome.heartbeat_timeout.FromMilliseconds(int(limits.heartbeat_timeout_s * 1000))
         return pb.ConnectResponse(welcome=welcome)
 
-    async def _run(self, session: Session, context: Context) -> None:
+    async def _run(self, session: Session, caller: Caller, context: Context) -> None:
         violation: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(session, context))
-                group.create_task(self._watch(session))
+                group.create_task(self._watch(session, caller))
                 group.create_task(self._part(session))
                 group.create_task(_Reader(self._registry, session, context).run())
         except* _SessionOverError:
@@ -127,7 +128,8 @@ class FederationServicer:
                 break  # the line is gone
         raise _SessionOverError
 
-    async def _watch(self, session: Session) -> None:
+    async def _watch(self, session: Session, caller: Caller) -> None:
+        """Heartbeats, as long as the client is heard and its certificate holds; only handshakes look at that else."""
         limits = self._registry.limits
         beat = pb.ConnectResponse(heartbeat=pb.Heartbeat())
         while True:
@@ -136,6 +138,12 @@ class FederationServicer:
             if silent > limits.heartbeat_timeout_s:
                 log.warning("client silent, session dropped", silent_s=round(silent, 1))
                 raise _SessionOverError
+            try:
+                caller.check_end(utc_now())
+            except CertificateError as err:
+                log.warning("certificate expired, session ended")
+                session.end(err.reason, str(err))
+                return
             session.send(beat)
 
     async def _part(self, session: Session) -> None:
@@ -274,7 +282,7 @@ class _Reader:
     def _refuse(self, call: OpenCall, err: KernfedError) -> str:
         """Note that a client's reply is of no use; the words for the client."""
         log.warning("reply refused", task_id=call.task_id, reason=err.reason, error=str(err))
-        call.on_fault(self._session.name, fault_of(err))
+        call.on_fault(self._session.name, Fault.of(err))
         return f"{err.reason}: {err}"
 
     async def _on_fragment(self, fragment: FragmentView) -> None:

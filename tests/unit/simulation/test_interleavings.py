@@ -218,7 +218,6 @@ def test_what_was_found_once(files: dict[str, Path], twins: Twins, method: str, 
     assert faults(files, twins[method], job_text(method), actions) == []
 
 
-@pytest.mark.xfail(reason="a preparation that is cut in its midst is taken for whole, in one of about ten runs")
 def test_a_preparation_that_is_cut_in_its_midst(files: dict[str, Path], twins: Twins) -> None:
     """A client is prepared again, and the coordinator dies within that: the next one asks on, of half a preparation.
 

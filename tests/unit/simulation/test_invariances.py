@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from kernfed.jobs.job_file import JobFile
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.distill import made_job
-from kernfed_testing.heads import one_thread
 from kernfed_testing.installed import installed
 from kernfed_testing.personalise import clients
 
@@ -69,12 +68,6 @@ OF_CLASSES = [
 """Streams take numbers and two classes."""
 BASE_RATES = ("head", "head cg", "fedavg head")
 """Methods of a head that end near the minimum of the pooled loss."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def job_of(method: Mapping[str, Any], task: str, folder: Path, classes: tuple[str, ...] = ()) -> tuple[JobFile, Any]:

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from torch import Tensor, nn
 
-from kernfed import files, rng
+from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_models import NetworkModelSection
 from kernfed.section import ACCEPTED
+from kernfed_client.data import kept_arrays
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class
 from kernfed_client.methods.distill.kept_apart import Bools, parts
@@ -153,15 +152,11 @@ class NetworkLearner:
         return max((r for r in self._rounds() if r < round_num), default=None)
 
     def _state_of(self, round_num: int) -> Weights | None:
-        try:
-            found: Weights = load(self._path(round_num).read_bytes())
-        except (OSError, SafetensorError):
-            return None
-        return found
+        kept = kept_arrays.read(self._path(round_num))
+        return None if kept is None else kept[0]
 
     def _keep(self, round_num: int, weights: Weights) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files.replace(self._path(round_num), save(dict(weights)), durable=True)
+        kept_arrays.write(self._path(round_num), weights)
         for old in [r for r in self._rounds() if 0 < r <= round_num][:-_KEPT_ROUNDS]:
             self._path(old).unlink(missing_ok=True)
 

@@ -139,6 +139,22 @@ class OnlineClient:
         self._open_keeper(learner, np.zeros((len(KEEPS), num, dictionary.num_features + 1)))
 
     @property
+    def pooled(self) -> bool:
+        """Whether the common kernels are ridges on the rows of all clients, which have a constant among features."""
+        return self.own_features is not None and self.own_features is self._features
+
+    @property
+    def kernel_features(self) -> RowFeatures | None:
+        """Of the common kernels; None before they were drawn."""
+        return self._features
+
+    @property
+    def kernel_shape(self) -> tuple[int, int]:
+        """Common kernels N, and features F of each; (0, 0) before they were drawn."""
+        drawn = self.dictionary
+        return (0, 0) if drawn is None else (drawn.num_kernels, drawn.num_features + self.pooled)
+
+    @property
     def allows_statistics(self) -> bool:
         """Whether the policy lets leave what answers on statistics hold."""
         return set(PooledStepRequest.kinds) <= set(self._job.file.policy.allow)

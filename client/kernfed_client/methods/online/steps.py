@@ -9,6 +9,7 @@ import numpy as np
 from kernfed.errors import JobStateMissingError
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.maths.tasks import TASKS
+from kernfed.methods.online.hindsight_messages import Hindsight, HindsightRequest
 from kernfed.methods.online.learner import Tally
 from kernfed.methods.online.messages import (
     DictionaryDrawn,
@@ -30,7 +31,7 @@ from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.told import greatest, smallest
-from kernfed_client.methods.online import meta, pooled
+from kernfed_client.methods.online import hindsight, meta, pooled
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.methods.online.model import keep_personal_model
 
@@ -99,6 +100,11 @@ def metrics(job: LocalJob, request: StreamMetricsRequest) -> StreamMetrics:
     return measure_stream(job)
 
 
+def in_hindsight(job: LocalJob, request: HindsightRequest) -> Hindsight:
+    """What one function would have cost on all rows that were learned."""
+    return hindsight.hindsight(job, _client(job), request)
+
+
 def measure_stream(job: LocalJob) -> StreamMetrics:
     """Sums over the predictions so far."""
     client = _client(job)
@@ -148,5 +154,6 @@ STEPS: dict[type[Any], Any] = {
     LocalStepRequest: local_step,
     MetaStepRequest: meta_step,
     StreamMetricsRequest: metrics,
+    HindsightRequest: in_hindsight,
 }
 """Steps of this module, by the request that they answer."""

@@ -147,6 +147,12 @@ class RowTaker:
         wanted = rows_of_round(batch_rows, self._least_rows)
         return self._take(state, wanted, max(wanted, self._most_rows), wait_s, predict)
 
+    def learns(self, x: Floats, y: float) -> bool:
+        """Whether a row of a table, in the data's units, is learned for its own sake: no range makes it impossible."""
+        with np.errstate(over="ignore"):
+            within = self._limits.row(self._scaled(x)) and self._limits.target(y)
+        return within and not self._outside(x, y)
+
     def _take(self, state: ClientState, wanted: int, grown: int, wait_s: float, predict: Predict) -> Taken:
         """Take so many rows, and up to `grown` where few stand out; 0: just so many, which are there."""
         least, apart = self._least_rows, self._fewest_apart

@@ -5,20 +5,17 @@ Of the points that others gave nothing is kept: only the ratio of each own train
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
 
-from kernfed import files, rng
+from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobStateMissingError
 from kernfed.maths.folds import keep_apart
 from kernfed.methods.reweight.messages import APART, APART_SHARE, UNWEIGHTED
+from kernfed_client.data import kept_arrays
 from kernfed_client.data.local_job import LocalJob
 
 LAST_ROUND = 2**53
@@ -67,11 +64,8 @@ def keep_ratios(job: LocalJob, variant: str, ratios: Ratios) -> None:
     job.memory(ReweightState).ratios[variant] = ratios
     if not job.durable:
         return
-
-    path = _path(job, variant)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    arrays: dict[str, Array] = {"weights": np.ascontiguousarray(ratios.weights, np.float64)}
-    files.replace(path, save(arrays, {"facts": json.dumps(asdict(ratios.facts))}), durable=True)
+    weights = np.ascontiguousarray(ratios.weights, np.float64)
+    kept_arrays.write(_path(job, variant), {"weights": weights}, asdict(ratios.facts))
 
 
 def held_variants(job: LocalJob) -> tuple[str, ...]:
@@ -123,18 +117,15 @@ def keep_norm(job: LocalJob, round_num: int, norm: Floats) -> None:
         del memory[old]
         _norm_path(job, old).unlink(missing_ok=True)
     if job.durable:
-        path = _norm_path(job, round_num)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files.replace(path, save({"norm": np.ascontiguousarray(norm, np.float64)}), durable=True)
+        kept_arrays.write(_norm_path(job, round_num), {"norm": np.ascontiguousarray(norm, np.float64)})
 
 
 def _read_norms(folder: Path) -> dict[int, Floats]:
     found: dict[int, Floats] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        try:
-            found[int(path.stem)] = load(path.read_bytes())["norm"]
-        except (OSError, SafetensorError, KeyError, ValueError):
-            continue  # a broken disk; the client then starts its normalisation anew
+        kept = kept_arrays.read(path)
+        if kept is not None and "norm" in kept[0] and path.stem.isdecimal():  # else it starts its normalisation anew
+            found[int(path.stem)] = kept[0]["norm"]
     return found
 
 
@@ -157,12 +148,15 @@ def _found(job: LocalJob, variant: str) -> Ratios | None:
 
 
 def _read(path: Path) -> Ratios | None:
-    try:
-        with safe_open(path, "numpy") as file:
-            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
-            return Ratios(file.get_tensor("weights"), Facts(**facts))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+    """The ratios of a file; None where there are none, for no weight is below 0."""
+    kept = kept_arrays.read(path)
+    if kept is None:
         return None
+    try:
+        weights, facts = kept[0]["weights"], Facts(**kept[1])
+    except (KeyError, TypeError):
+        return None
+    return Ratios(weights, facts) if weights.ndim == 1 and (weights >= 0).all() else None
 
 
 def _path(job: LocalJob, variant: str) -> Path:

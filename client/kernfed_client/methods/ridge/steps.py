@@ -12,7 +12,9 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array
+from kernfed.errors import InvalidTensorError
 from kernfed.methods.ridge.messages import (
+    MOST_DIRECTIONS,
     Curvature,
     CurvatureRequest,
     Gradient,
@@ -29,6 +31,8 @@ from kernfed.methods.ridge.messages import (
     NewtonStep,
     NewtonStepRequest,
     ProximalSolveRequest,
+    SecondMoments,
+    SecondMomentsRequest,
     TrainedLocally,
     TrainLocallyRequest,
 )
@@ -83,6 +87,26 @@ def hessian_product(job: LocalJob, request: HessianProductRequest) -> HessianPro
     """H_j Z."""
     z = _tensor(job, request.direction, request.step)
     return HessianProduct(num_rows=job.num_rows, product=to_array(_problem(job, request).hessian_product(z)))
+
+
+def second_moments(job: LocalJob, request: SecondMomentsRequest) -> SecondMoments:
+    """H_j Z, H_j⁻¹ G and tr C_j."""
+    for array in (request.directions, request.right):
+        if array.shape[1] > MOST_DIRECTIONS:
+            raise InvalidTensorError(
+                f"{request.step} has {array.shape[1]} columns, and a client takes {MOST_DIRECTIONS} at most"
+            )
+    z, g = (
+        to_tensor(array, (_shape(job)[0], array.shape[1]), job.device, request.step)
+        for array in (request.directions, request.right)
+    )
+    problem = local_ridge(job, request.ridge)
+    return SecondMoments(
+        num_rows=job.num_rows,
+        product=to_array(problem.hessian_product(z)),
+        solve=to_array(problem.newton_step(g)),
+        mean_square=problem.mean_square(),
+    )
 
 
 def loss_apart(job: LocalJob, request: HeldOutLossRequest) -> HeldOutLoss:
@@ -141,6 +165,7 @@ STEPS: dict[type[Any], Any] = {
     GradientRequest: gradient,
     NewtonStepRequest: newton_step,
     HessianProductRequest: hessian_product,
+    SecondMomentsRequest: second_moments,
     HeldOutLossRequest: loss_apart,
     CurvatureRequest: curvature,
     GradientDescentRequest: gradient_descent,

@@ -31,6 +31,7 @@ import numpy as np
 
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError, WireError
+from kernfed.maths.model_spread import MODEL_SPREAD
 
 Dims = dict[str, int]
 """Sizes bound to shape symbols so far."""
@@ -87,6 +88,11 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
+class Dispensable:
+    """Marks a field that a client of a release before it may pass over: the answer shows it, and is of use."""
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """Marks an array of whole numbers, int64 or uint8, each from 0 to 2^40, so that no sum of them overflows.
 
@@ -138,6 +144,7 @@ class Reply(Message):
         diagnostics: Floats of which honest ones may differ by any factor, as they tell how a client came to its answer,
             or have a rule of their own; they are not compared between clients.
         models: Floats that are models of one scale, of which means are formed; honest ones differ by less than others.
+            `Request.models_differ` says by how much.
         directions: Arrays of which sums are formed, and which point the same way at clients whose rows are of one law.
             What a request has under the same name is where they begin.
     """
@@ -186,6 +193,15 @@ class Request(Message, Generic[R_co]):
         del reply
         yield from ()
 
+    def models_differ(self, rows: float) -> float:
+        """How many times as large as another client's the models in a client's reply may be; see `Reply.models`.
+
+        Args:
+            rows: How many times the other client's training rows it has.
+        """
+        del rows
+        return MODEL_SPREAD
+
     @property
     def goes_on_from(self) -> str | None:
         """Id of the job whose state at the client the job goes on from; empty: of none; None: not this one's to say."""
@@ -193,12 +209,13 @@ class Request(Message, Generic[R_co]):
 
 
 def requests_in(*modules: ModuleType) -> tuple[type[Request[Any]], ...]:
-    """The requests that modules define, in their order there."""
+    """The requests that modules define, in their order there; without a step it is but what several have in common."""
     return tuple(
         found
         for module in modules
         for found in vars(module).values()
         if isinstance(found, type) and issubclass(found, Request) and found.__module__ == module.__name__
+        if hasattr(found, "step")
     )
 
 
@@ -221,6 +238,8 @@ class FieldInfo:
     """Whether the array keeps its digits in a job of lower precision."""
     whole: bool = False
     """Whether the array holds whole numbers; else floats."""
+    dispensable: bool = False
+    """See `Dispensable`."""
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -260,7 +279,7 @@ def _read_fields(cls: type) -> tuple[FieldInfo, ...]:
             return next((m for m in metadata if isinstance(m, kind)), None)
 
         nested = dataclasses.is_dataclass(item or bare)
-        marks = (pick(Exact) is not None, pick(Whole) is not None)
+        marks = (pick(Exact) is not None, pick(Whole) is not None, pick(Dispensable) is not None)
         found.append(
             FieldInfo(f.name, bare, item, nested, pick(Shape), pick(Dim), pick(Range), pick(MaxLength), *marks)
         )

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import Array
-from kernfed.federation.messages.base import Dim, Kind, NumOutputs, Range, Reply, Request, Rows, Shape
+from kernfed.federation.messages.base import Dim, Kind, NumOutputs, R_co, Range, Reply, Request, Rows, Shape
 from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.maths.model_spread import of_epochs, of_solves
 from kernfed.maths.newton import not_a_solve
 
 Matrix = Annotated[Array, Shape("D", "C")]
@@ -206,20 +207,14 @@ class HeadWeights(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadDescentRequest(Request[HeadWeights]):
-    """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
-
-    step = "head.descent"
-    reply = HeadWeights
-    kinds = (Kind.MODEL_UPDATE,)
+class EpochsRequest(Request[R_co]):
+    """Epochs of steps on F_j over mini-batches."""
 
     ridge: Ridge
-    proximal: Annotated[float, Range(0, 1e6)]
-    """0 for FedAvg."""
     learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step."""
     momentum: Annotated[float, Range(0, 1)]
-    """Momentum of the steps."""
+    """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
     """Passes over the rows."""
     batch_size: Annotated[int, Range(0)]
@@ -228,10 +223,28 @@ class HeadDescentRequest(Request[HeadWeights]):
     weights: Matrix
     """Where the steps begin, W."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
+        return of_epochs(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadDescentRequest(EpochsRequest[HeadWeights]):
+    """Epochs of mini-batch gradient descent with momentum on F_j(V) + (proximal/2) |V - W|², from V = W."""
+
+    step = "head.descent"
+    reply = HeadWeights
+    kinds = (Kind.MODEL_UPDATE,)
+
+    proximal: Annotated[float, Range(0, 1e6)]
+    """0 for FedAvg."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWarmUp(Reply):
     """Weights after a client's own steps, and what those were worth that it began with."""
+
+    models = ("weights",)
 
     num_rows: Rows
     loss: Annotated[float, Range(0)]
@@ -243,59 +256,35 @@ class HeadWarmUp(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadWarmUpRequest(Request[HeadWarmUp]):
+class HeadWarmUpRequest(EpochsRequest[HeadWarmUp]):
     """Losses at W, then epochs of mini-batch gradient descent with momentum on F_j from there."""
 
     step = "head.warm_up"
     reply = HeadWarmUp
     kinds = (Kind.MODEL_UPDATE, Kind.METRIC)
 
-    ridge: Ridge
-    learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size."""
-    momentum: Annotated[float, Range(0, 1)]
-    """Momentum of the steps."""
-    num_epochs: Annotated[int, Range(1, 1_000_000)]
-    """Passes over the rows."""
-    batch_size: Annotated[int, Range(0)]
-    """Rows per step; 0: all rows."""
-    seed: Seed
-    weights: Matrix
-    """W."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadSophiaRequest(Request[HeadWeights]):
+class HeadSophiaRequest(EpochsRequest[HeadWeights]):
     """FedSophia's local epochs: clipped steps, preconditioned by a moving average of the Hessian's diagonal."""
 
     step = "head.sophia"
     reply = HeadWeights
     kinds = (Kind.MODEL_UPDATE,)
 
-    ridge: Ridge
-    learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size, and the most that a coordinate moves in a step."""
-    momentum: Annotated[float, Range(0, 1)]
-    """β1, of the gradients' moving average."""
     curvature_momentum: Annotated[float, Range(0, 1)]
     """β2, of the diagonal's."""
     clip: Annotated[float, Range(0, 1e6)]
     """ρ: a coordinate moves by learning_rate · clamp(m / max(ρ h, ε), -1, 1)."""
     curvature_every: Annotated[int, Range(1, 1_000_000)]
     """Steps between estimates of the diagonal."""
-    num_epochs: Annotated[int, Range(1, 1_000_000)]
-    """Passes over the rows."""
-    batch_size: Annotated[int, Range(0)]
-    """Rows per step; 0: all rows."""
-    seed: Seed
-    weights: Matrix
-    """Where the steps begin, W."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDirection(Reply):
     """FedNew's inner variable y_j."""
 
+    models = ("direction",)
     directions = ("direction",)
 
     num_rows: Rows
@@ -329,6 +318,11 @@ class HeadDirectionRequest(Request[HeadDirection]):
     """This client's multiplier λ_j."""
     previous: Matrix
     """The mean direction of the round before."""
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.damping + self.penalty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

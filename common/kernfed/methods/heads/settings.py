@@ -88,6 +88,12 @@ class NewtonSettings(MethodSection):
         "gradient is below this part of that of the first Newton step. Unset: 1e-8, of a head 1e-3.",
     )
     loss: Loss = "ridge"
+    differences: Annotated[bool, Only(loss="ridge")] = Field(
+        False,
+        description="Tell before round 1 how far each client's second moments of the features are from those of all, "
+        "and by what Algorithm 1's step multiplies the error; five trips, and clients' policies must allow "
+        "sufficient_statistic.",
+    )
     solver: Annotated[Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"], Only(loss=HEAD)] = (
         Field(
             "auto",

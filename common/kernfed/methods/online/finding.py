@@ -20,6 +20,25 @@ class StreamOfClient:
     regret_bound: float | None
     """What theory says it is at most; None: nothing."""
     effective_kernels: float
+    hindsight_regret: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Total loss less that of the best function in hindsight for the rows of all clients, the client's part of (12); it
+    may lie below 0. None: not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class HindsightOfAll:
+    """The best function of one kernel for the rows of all clients, and the regret against it, (12)."""
+
+    lengthscale: float
+    """Of its kernel."""
+    rows: int
+    """Of the clients that kept theirs."""
+    loss: float
+    """Its total loss, with targets in [0, 1]."""
+    regret: float
+    """Total loss of the predictions less that."""
+    bound: float | None = field(default=None, metadata=UNLESS_NONE)
+    """What Theorem 2 says it is at most, in expectation; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +64,6 @@ class OnlineFinding(Finding):
     """Bytes of numbers that a client sent per round; `bytes_down`: that it got."""
     bytes_down: float = 0.0
     clients: Mapping[str, StreamOfClient] = field(default_factory=dict)
+    exploration: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Share of the draw of a bin of kernels that is uniform, where clients draw any."""
+    hindsight: HindsightOfAll | None = field(default=None, metadata=UNLESS_NONE)

@@ -6,6 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.methods.base import Begins, Method, Needs, table
+from kernfed.methods.online.hindsight_messages import HindsightRequest
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStepRequest,
@@ -30,6 +31,9 @@ from kernfed.methods.online.settings import (
 _NUMBERS = {name: name for name in ("batch_rows", "outlier_spans", "regularisation")}
 
 
+_KERNELS = (DrawDictionaryRequest, HindsightRequest)
+
+
 def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> Method[StreamSettings]:
     return Method(
         settings,
@@ -47,10 +51,10 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
 
 
 METHODS = table(
-    _on_streams(OnlineSettings, DrawDictionaryRequest, OnlineStepRequest, PooledStepRequest),
-    _on_streams(OfsklSettings, DrawDictionaryRequest, OnlineStepRequest),
-    _on_streams(OfmklAvgSettings, DrawDictionaryRequest, OnlineStepRequest),
-    _on_streams(VmKoflSettings, DrawDictionaryRequest, SharedStepRequest),
-    _on_streams(EmKoflSettings, DrawDictionaryRequest, LocalStepRequest),
+    _on_streams(OnlineSettings, *_KERNELS, OnlineStepRequest, PooledStepRequest),
+    _on_streams(OfsklSettings, *_KERNELS, OnlineStepRequest),
+    _on_streams(OfmklAvgSettings, *_KERNELS, OnlineStepRequest),
+    _on_streams(VmKoflSettings, *_KERNELS, SharedStepRequest),
+    _on_streams(EmKoflSettings, *_KERNELS, LocalStepRequest),
     _on_streams(PerFedAvgSettings, MetaStepRequest),
 )

@@ -88,6 +88,12 @@ class KernelStreamSettings(StreamSettings):
         "auto", description="auto: squared for regression, logistic for binary."
     )
     regularisation: float = Field(0.0, ge=0, le=1e6, description="λ of loss + λ |θ|².")
+    hindsight: Annotated[bool, Only(loss=("auto", "squared"))] = Field(
+        False,
+        description="Measure at the end the regret against the best function of one kernel in hindsight, for the rows "
+        "of all clients, by the squared loss. Clients need the rows that they learned, as of a stream that ends, and "
+        "their policies must allow sufficient_statistic.",
+    )
 
 
 class DictionarySettings(KernelStreamSettings):

@@ -9,7 +9,6 @@ models and T = Q (Q + 1)/2; R directions of the features.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from kernfed import files
-from kernfed.arrays import GREATEST, Array, Floats
+from kernfed.arrays import Array, Floats
 from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
-from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
-from kernfed.federation.ledger import MODEL_SPREAD
+from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.jobs.plans import parts_of
+from kernfed.jobs.taken_over import absurd, other_features
 from kernfed.maths.aggregate import norm
+from kernfed.maths.model_spread import MODEL_SPREAD
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.messages import ClientEmbedding, Statistics
@@ -262,30 +262,27 @@ def _problem(facts: Facts, arrays: Mapping[str, Array]) -> str:
         return "num_rows holds something else than counts of rows"
     if (facts.grid is None) != (not facts.decisions):
         return "it has candidates without a decision, or the reverse"
-    return _absurd(facts, arrays)
+    return (
+        absurd(arrays, facts.classes)
+        or _far_targets(facts, arrays)
+        or _far_scales(arrays)
+        or _far_model(facts, arrays)
+        or _of_no_rows(facts, arrays)
+        or other_features(facts.features, facts.fingerprint)
+    )
 
 
-def _absurd(facts: Facts, arrays: Mapping[str, Array]) -> str:
-    """Which numbers cannot be those of a job's rows, though they are finite; empty where all can."""
-    for name, array in arrays.items():
-        if (np.abs(array) > GREATEST).any():
-            return f"{name} holds numbers beyond {GREATEST:g}"
+def _far_targets(facts: Facts, arrays: Mapping[str, Array]) -> str:
+    """Whether a regression's targets have another mean than all clients' rows."""
     targets, columns = arrays["target_mean"], len(arrays["mean"])
-    if facts.classes:
-        if ((targets < -_ROUNDING) | (targets > 1.0 + _ROUNDING)).any():
-            return f"target_mean holds {targets.max():g}, which is no share of a class"
-    elif targets.any():
-        centre, spread = arrays["column_mean"][columns:], arrays["column_deviation"][columns:]
-        far = np.abs(targets - centre) > _FAR * spread
-        if far.any():
-            place = int(np.argmax(far))
-            return f"target_mean is {targets[place]:g}, where the targets' mean is {centre[place]:g}"
-    if own := _far_scales(arrays) or _far_model(facts, arrays) or _of_no_rows(facts, arrays):
-        return own
-    if (own := _fingerprint(facts.features)) != facts.fingerprint:
-        named = f"its features have the fingerprint {facts.fingerprint[:12]!r}"
-        return f"{named}, and this release of kernfed draws {own[:12]!r} from what it says of them"
-    return ""
+    if facts.classes or not targets.any():
+        return ""
+    centre, spread = arrays["column_mean"][columns:], arrays["column_deviation"][columns:]
+    far = np.abs(targets - centre) > _FAR * spread
+    if not far.any():
+        return ""
+    place = int(np.argmax(far))
+    return f"target_mean is {targets[place]:g}, where the targets' mean is {centre[place]:g}"
 
 
 def _far_scales(arrays: Mapping[str, Array]) -> str:
@@ -329,10 +326,6 @@ def _of_no_rows(facts: Facts, arrays: Mapping[str, Array]) -> str:
         noisy=bool(facts.plan.get("method", {}).get("noise")),
     )
     return impossible_parts(statistics, embeddings, kernels)
-
-
-_fingerprint = functools.lru_cache(4)(fingerprint)
-"""Drawn once for a file that is read several times."""
 
 
 def _first(err: Exception) -> str:

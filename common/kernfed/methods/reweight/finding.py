@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kernfed.methods.finding import Finding, Told
+from kernfed.methods.finding import UNLESS_NONE, Finding, Told
+from kernfed.methods.reweight.eigenvalue_condition import EigenvalueCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class RatiosOfClient:
     histogram: tuple[int, ...]
     scores: Told = field(default_factory=dict)
     held_out: float = 0.0
+    condition: EigenvalueCondition | None = field(default=None, metadata=UNLESS_NONE)
+    """Theorem 2's, where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from kernfed.federation.messages.base import (
     MaxLength,
     Name,
     Names,
+    R_co,
     Range,
     Reply,
     Request,
@@ -276,6 +277,16 @@ class NetworkScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworksRequest(Request[R_co]):
+    """A step on each variant's network."""
+
+    network: NetworkSpec
+    scale: NetworkScale
+    networks: Networks
+    """Parameters of each variant's network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedGradient(Reply):
     """Gradients of weighted losses."""
 
@@ -285,17 +296,13 @@ class WeightedGradient(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedGradientRequest(Request[WeightedGradient]):
+class WeightedGradientRequest(NetworksRequest[WeightedGradient]):
     """Gradient of each variant's weighted loss at its network, on one batch of rows."""
 
     step = "reweight.gradient"
     reply = WeightedGradient
     kinds = (Kind.GRADIENT,)
 
-    network: NetworkSpec
-    scale: NetworkScale
-    networks: Networks
-    """Parameters of each variant's network."""
     batch_size: Count
     """Rows; 0: all."""
     seed: Annotated[int, Range(0, 2**63 - 1)]
@@ -315,17 +322,13 @@ class WeightedNetworks(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedUpdateRequest(Request[WeightedNetworks]):
+class WeightedUpdateRequest(NetworksRequest[WeightedNetworks]):
     """Gradient steps on each variant's weighted loss."""
 
     step = "reweight.local_update"
     reply = WeightedNetworks
     kinds = (Kind.MODEL_UPDATE,)
 
-    network: NetworkSpec
-    scale: NetworkScale
-    networks: Networks
-    """Parameters of each variant's network."""
     learning_rate: Annotated[float, Range(0)]
     """Size of a gradient step."""
     num_steps: Annotated[int, Range(1, 1_000_000)]
@@ -343,17 +346,13 @@ class WeightedUpdateRequest(Request[WeightedNetworks]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureNetworksRequest(Request[Evaluation]):
+class MeasureNetworksRequest(NetworksRequest[Evaluation]):
     """Measure each variant's network on the client's own test rows."""
 
     step = "reweight.measure"
     reply = Evaluation
     kinds = (Kind.METRIC,)
 
-    network: NetworkSpec
-    scale: NetworkScale
-    networks: Networks
-    """Parameters of each variant's network."""
     names: Names
     """Of the networks in the reply."""
     own_norm: bool
@@ -370,14 +369,12 @@ class NetworkKept(Reply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepOwnNetworkRequest(Request[NetworkKept]):
-    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN)."""
+class KeepOwnNetworkRequest(NetworksRequest[NetworkKept]):
+    """Keep the first variant's network, with this client's own batch normalisation, to predict with here (FedBN).
+
+    The networks' normalisation is as training started.
+    """
 
     step = "reweight.keep_network"
     reply = NetworkKept
     kinds = (Kind.SUMMARY,)
-
-    network: NetworkSpec
-    scale: NetworkScale
-    networks: Networks
-    """Parameters of each variant's network; those of its normalisation are as training started."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernfed.federation.messages.base import requests_in
 from kernfed.methods.base import FIXED, Method, Needs, table
-from kernfed.methods.reweight import choice_messages, messages, mixture_messages
+from kernfed.methods.reweight import choice_messages, messages, mixture_messages, spectrum_messages
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed.methods.ridge.messages import NEWTON, NewtonStartRequest
 
@@ -30,7 +30,7 @@ METHODS = table(
         ReweightSettings,
         rounds=_rounds,
         needs=_needs,
-        steps=(*requests_in(messages, choice_messages, mixture_messages), *NEWTON),
+        steps=(*requests_in(messages, choice_messages, mixture_messages, spectrum_messages), *NEWTON),
         asks=lambda s: (_TRAINED_BY[s.trainer],),
         fixed={**FIXED, "num_points": "num_points"},
     )

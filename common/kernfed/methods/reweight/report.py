@@ -103,6 +103,8 @@ def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
     others = [o for o in ("fedavg", "own", "weighted", "local") if metric and gains(clients, o)]
     if metric:
         columns += [METRICS[metric], *(f"better than {_OTHERS[o]} by" for o in others)]
+    compared = any(c.condition for c in clients)
+    columns += ["eigenvalues within Theorem 2", "greatest over the bound"] if compared else []
     found = {o: gains(clients, o) for o in others}
     rows = []
     for c in clients:
@@ -120,6 +122,9 @@ def _table(clients: Sequence[RatiosOfClient]) -> TableOf:
             value = c.scores.get("global", {}).get(metric)
             cells.append("–" if value is None else f"{value:.4g}")
             cells += [f"{found[o][c.client]:+.4g}" if c.client in found[o] else "–" for o in others]
+        if compared:
+            of = c.condition
+            cells += ["–", "–"] if of is None else [f"{of.within} of {of.directions}", f"{of.greatest:.3g}"]
         rows.append(cells)
     return TableOf(columns, rows)
 

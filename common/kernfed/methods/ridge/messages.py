@@ -12,6 +12,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import (
+    Dispensable,
     Kind,
     NumFeatures,
     NumOutputs,
@@ -24,9 +25,14 @@ from kernfed.federation.messages.base import (
 )
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
-from kernfed.maths.newton import not_a_product, not_a_solve
+from kernfed.maths.model_spread import of_solves
+from kernfed.maths.newton import not_a_product, not_a_solve, not_of_its_start
 
 Matrix = Annotated[Array, Shape("M", "C")]
+Sketch = Annotated[Array, Shape("M", "K")]
+Right = Annotated[Array, Shape("M", "L")]
+MOST_DIRECTIONS = 64
+"""Columns that a client multiplies, or solves for, in one go."""
 Ridge = Annotated[float, Range(1e-300)]
 """Ridge λ of F_j(W) = |Z_j W - Y_j|²/(2 n_j) + (λ/2) |W|²."""
 Fold = Annotated[int, Range(0, FOLDS)]
@@ -57,6 +63,11 @@ class LocalSolveRequest(Request[LocalModel]):
     ridge: Ridge
     num_features: NumFeatures
     num_outputs: NumOutputs
+
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +149,7 @@ class GradientRequest(Request[Gradient]):
     """Weights W at which to compute, of all clients."""
     fold: Fold = 0
     """Left out of F_j."""
-    energy: bool = False
+    energy: Annotated[bool, Dispensable()] = False
     """Whether tr W'H_j W is asked for too."""
 
     def refusals(self, reply: Gradient) -> Iterator[str]:
@@ -201,6 +212,42 @@ class HessianProductRequest(Request[HessianProduct]):
     def refusals(self, reply: HessianProduct) -> Iterator[str]:
         """See `Request.refusals`."""
         yield from not_a_product(self.direction, reply.product, self.ridge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondMoments(Reply):
+    """H_j Z, H_j⁻¹ G, and the mean square of the features."""
+
+    diagnostics = ("mean_square",)
+
+    num_rows: Rows
+    product: Sketch
+    """H_j Z."""
+    solve: Right
+    """H_j⁻¹ G."""
+    mean_square: Annotated[float, Range(0)]
+    """tr C_j, the mean of |z|² over the client's training rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondMomentsRequest(Request[SecondMoments]):
+    """Second moments C_j of the features along a few directions, and solves with C_j + ridge I: who is different."""
+
+    step = "newton.second_moments"
+    reply = SecondMoments
+    kinds = (Kind.SUFFICIENT_STATISTIC, Kind.NEWTON_STEP)
+
+    ridge: Ridge
+    directions: Sketch
+    """Directions Z, at most `MOST_DIRECTIONS`."""
+    right: Right
+    """Right-hand sides G."""
+
+    def refusals(self, reply: SecondMoments) -> Iterator[str]:
+        """See `Request.refusals`."""
+        yield from not_a_solve(self.right, reply.solve, self.ridge)
+        yield from not_a_product(self.directions, reply.product, self.ridge)
+        yield from not_of_its_start(reply.solve, self.right, self.directions, reply.product)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +341,11 @@ class ProximalSolveRequest(Request[LocalModel]):
     proximal: Annotated[float, Range(0)]
     """Weight μ of (μ/2) |V - W|²."""
 
+    def models_differ(self, rows: float) -> float:
+        """See `Request.models_differ`."""
+        del rows
+        return of_solves(self.ridge + self.proximal)
 
-NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest)
+
+NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest, SecondMomentsRequest)
 """The requests of FedNewton on a ridge problem."""

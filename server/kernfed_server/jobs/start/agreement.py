@@ -16,17 +16,16 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from kernfed.arrays import GREATEST, Array
+from kernfed.arrays import Array
 from kernfed.errors import ConfigError, DataError, JobError
-from kernfed.features.spec import FeatureSpec, check_spec, fingerprint
+from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.jobs.former import AGREEMENT, Former
 from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.taken_over import absurd, other_features
 from kernfed_server.jobs.state import Arrays, State
 
 _ARRAYS = ("mean", "deviation", "feature_mean", "target_mean")
 _FACTS = "facts"
-_ROUNDING = 1e-6
-"""Of shares of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Agreement:
     num_rows: Mapping[str, int] = field(default_factory=dict)
     """Training rows of each client that passed the preparation."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    """Digest of what each of them stated of its data; see
+    """Digests of what each of them stated of its data; see
     `kernfed_server.jobs.start.descriptions.digest`."""
 
     def to_arrays(self) -> dict[str, Array]:
@@ -95,26 +94,19 @@ class Agreement:
             sizes["feature_mean"] = self.spec.num_features
             outputs = self.target_mean.size
             sizes["target_mean"] = outputs if outputs == len(self.classes) else 1
-        for name in _ARRAYS:
-            array = getattr(self, name)
-            if array.dtype.kind != "f" or not (np.abs(array) <= GREATEST).all():
-                return f"{name} holds something else than numbers up to {GREATEST:g}"
-            if name in sizes and array.shape != (sizes[name],):
-                return f"{name} has shape {array.shape}, not ({sizes[name]},)"
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        for name, size in sizes.items():
+            if arrays[name].shape != (size,):
+                return f"{name} has shape {arrays[name].shape}, not ({size},)"
+        if fault := absurd(arrays, self.classes):
+            return fault
         if not (self.deviation > 0).all():
             return "deviation holds a number that is not above 0"
-        if self.classes and (np.abs(self.target_mean - 0.5) > 0.5 + _ROUNDING).any():
-            return "target_mean holds what is no share of a class"
         try:
             check_spec(self.spec)
         except ConfigError as err:
             return str(err)
-        if self.fingerprint and (own := fingerprint(self.spec)) != self.fingerprint:
-            return (
-                f"its features have the fingerprint {self.fingerprint[:12]!r}, and this coordinator draws "
-                f"{own[:12]!r} from what it says of them"
-            )
-        return ""
+        return other_features(self.spec, self.fingerprint) if self.fingerprint else ""
 
     @classmethod
     def of_checkpoint(cls, arrays: Arrays) -> Agreement | None:

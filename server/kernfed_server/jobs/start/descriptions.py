@@ -16,6 +16,9 @@ from kernfed.wording import is_class_name
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.scales import check_moments, moments_of
 
+_STRETCH = 1.0731
+"""Numbers times it have their borders between two digits elsewhere."""
+
 
 @dataclass
 class LaterDescription:
@@ -42,7 +45,7 @@ class LaterDescription:
         """See `kernfed.federation.cohort.Check`."""
         check_description(self.schema, description)
         agree_backbone(self.schema, {client: description.backbone, "the other clients": self.backbone})
-        other = client in self.before and self.before[client] != digest(description)
+        other = client in self.before and not is_of(self.before[client], description)
         if other and not self.schema.on_stream:
             raise DataError(
                 f"{client} lost what was prepared there for this job, and its data are others than before round 1, so "
@@ -102,10 +105,23 @@ def agree_backbone(schema: DataSchema, found: Mapping[str, str]) -> str:
 
 
 def digest(description: DataDescription) -> str:
-    """SHA-256 of what a client states of its rows, to six digits: not of the last bits, which differ by machine."""
+    """Digests of what a client states of its rows, to six digits: not of the last bits, which differ by machine.
+
+    There are two with a blank between them, for a number that lies on the border between two digits is told as one or
+    the other by its last bit. The borders of the second are other ones.
+    """
+    return " ".join(_digest(description, stretch) for stretch in (1.0, _STRETCH))
+
+
+def is_of(stated: str, description: DataDescription) -> bool:
+    """Whether a description is of the rows of another one, whose `digest`, also of one of before, is given."""
+    return not set(stated.split()).isdisjoint(digest(description).split())
+
+
+def _digest(description: DataDescription, stretch: float) -> str:
     found = moments_of(description)
     scale = np.where(found.deviation > 0, found.deviation, 1.0)
-    centres = [f"{value + 0.0:.6f}" for value in np.round(found.mean / scale, 6)]
-    widths = [f"{value:.6g}" for value in found.deviation]
+    centres = [f"{value + 0.0:.6f}" for value in np.round(stretch * (found.mean / scale), 6)]
+    widths = [f"{value:.6g}" for value in stretch * found.deviation]
     counts = (description.num_rows, description.num_test_rows, description.classes, description.class_counts)
     return hashlib.sha256(repr((counts, centres, widths)).encode()).hexdigest()

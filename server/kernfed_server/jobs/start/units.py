@@ -8,6 +8,7 @@ import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import DataDescription, DataSchema
+from kernfed.maths.statistics import Moments
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.scales import moments_of
@@ -96,15 +97,38 @@ def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run
                 f"{client}: values spread otherwise than {others}, as if in another unit: {listed(found)}; bring them "
                 "to one unit at every client"
             )
-    if len(clients) > 2:
-        for client, row in zip(clients, np.where(factors == 1.0, places(mean, deviation), 0.0), strict=True):
-            found = [f"{names[j]} by {abs(row[j]):.2g} deviations" for j in np.flatnonzero(np.abs(row) > ELSEWHERE)]
-            if found:
-                where = listed(found, 6, more=" and {left} more")
-                run.note(
-                    f"{client}: means lie elsewhere than the other clients': {where}; its rows are of another kind, "
-                    "or at fault; check signs, units and missing values there"
-                )
+    _note_places(names, clients, np.where(factors == 1.0, places(mean, deviation), 0.0), run)
+
+
+def note_places(schema: DataSchema, stated: Mapping[str, Moments], run: Run) -> None:
+    """Note clients and columns whose means, as stated later, lie elsewhere than at all others; not those told before.
+
+    Args:
+        schema: Of the job.
+        stated: By client, of the features, then of the target, or of one column for each class.
+        run: Where the notes go.
+    """
+    clients = [client for client, m in sorted(stated.items()) if m.num_rows >= FEWEST_ROWS]
+    if not clients:
+        return
+    mean, deviation = (np.array([getattr(stated[c], part) for c in clients]) for part in ("mean", "deviation"))
+    outputs = mean.shape[1] - len(schema.features)
+    names = [*schema.features, *(schema.classes if outputs > 1 else [schema.target])]
+    _note_places(names, clients, places(mean, deviation), run)
+
+
+def _note_places(names: list[str], clients: list[str], apart: Floats, run: Run) -> None:
+    if len(clients) < 3:
+        return
+    for client, row in zip(clients, apart, strict=True):
+        found = [f"{names[j]} by {abs(row[j]):.2g} deviations" for j in np.flatnonzero(np.abs(row) > ELSEWHERE)]
+        if found:
+            where = listed(found, 6, more=" and {left} more")
+            run.note_first(
+                f"elsewhere {client}",
+                f"{client}: means lie elsewhere than the other clients': {where}; its rows are of another kind, "
+                "or at fault; check signs, units and missing values there",
+            )
 
 
 def note_units_beside(

@@ -35,7 +35,13 @@ async def run_newton(setup: Setup, settings: NewtonSettings, cohort: Cohort, run
     """FedNewton, by the loss of the job."""
     if has_head(settings):
         return await newton.run(setup, settings, cohort, run)
-    plan = NewtonPlan(ridge_of(settings), settings.rounds, settings.stop_at, settings.step == "paper")
+    plan = NewtonPlan(
+        ridge_of(settings),
+        settings.rounds,
+        settings.stop_at,
+        settings.step == "paper",
+        differences=settings.differences,
+    )
     return await ridge_newton.run(setup, plan, cohort, run)
 
 

@@ -35,6 +35,7 @@ from kernfed.methods.online.settings import (
 from kernfed.methods.online.weights import Hedge
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.rounds import Method, StreamLoop
@@ -105,7 +106,7 @@ async def _uniform(
     step = fixed_rate(rate, "learning_rate", settings, opened)
     kernels = KernelParameters(setup, settings, opened, dictionary, run, step, 1.0, len(scales))
     facts = OnlineFinding(method="ofskl" if len(scales) == 1 else "ofmkl-avg", num_kernels=len(scales))
-    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts)
+    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts, InHindsight(dictionary, opened.loss))
 
 
 async def _mixed(
@@ -125,7 +126,7 @@ async def _mixed(
     rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened)
     made = method(kernels, settings, run, setup.schema.seed, (step, rate))
     facts = OnlineFinding(method=settings.name, num_kernels=len(scales), num_frequencies=settings.num_frequencies)
-    return await StreamLoop(setup, settings, cohort, run).go(made, facts)
+    return await StreamLoop(setup, settings, cohort, run).go(made, facts, InHindsight(dictionary, opened.loss))
 
 
 class _SharedWeights:

@@ -12,8 +12,9 @@ from kernfed.federation.cohort import Cohort
 from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.finding import OnlineFinding
+from kernfed.methods.online.hindsight import Rates
 from kernfed.methods.online.learner import Mixing
-from kernfed.methods.online.losses import LOSSES
+from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
 from kernfed.methods.online.server_step import (
     AdaptiveStep,
@@ -29,6 +30,7 @@ from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSetting
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.online.agreed import Opened, parameters
+from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
 from kernfed_server.methods.online.pooled import run_pooled
 from kernfed_server.methods.online.rounds import StreamLoop
@@ -83,8 +85,12 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
         share="gradients",
         budget=GRADIENT_BUDGET if settings.budget == "auto" else settings.budget,
         budget_unit=settings.budget_unit,
+        exploration=settings.exploration if bin_size < dictionary.num_kernels else None,
     )
-    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts)
+    hindsight = InHindsight(dictionary, opened.loss)
+    if rate is not None and opened.loss is Loss.SQUARED:
+        hindsight.rates = Rates(rate, least)
+    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts, hindsight)
 
 
 class KernelParameters:

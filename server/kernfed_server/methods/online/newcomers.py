@@ -60,7 +60,7 @@ class Newcomers:
             try:
                 fault = self._joining.pop(client).result()
             except KernfedError as err:
-                fault = Fault(err.reason, str(err))
+                fault = Fault.of(err)
             if fault is None:
                 self.late.discard(client)
                 self._keep()

@@ -18,6 +18,7 @@ from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.agreed import Opened, parameters
+from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.opening import draw_dictionary
 from kernfed_server.methods.online.rounds import StreamLoop
 
@@ -55,7 +56,9 @@ async def run_pooled(setup: Setup, settings: OnlineSettings, opened: Opened, coh
         budget=None if settings.budget == "auto" else settings.budget,
         budget_unit=None if settings.budget == "auto" else settings.budget_unit,
     )
-    return await StreamLoop(setup, settings, cohort, run).go(ridges, facts)
+    return await StreamLoop(setup, settings, cohort, run).go(
+        ridges, facts, InHindsight(dictionary, opened.loss, constant=True)
+    )
 
 
 class RidgeParameters:

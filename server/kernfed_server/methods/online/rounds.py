@@ -22,7 +22,7 @@ from kernfed.federation.messages.base import Reply, Request, fields_of
 from kernfed.methods.online.finding import OnlineFinding, StreamOfClient
 from kernfed.methods.online.messages import StreamMetrics, StreamMetricsRequest
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
-from kernfed.methods.online.settings import StreamSettings
+from kernfed.methods.online.settings import KernelStreamSettings, StreamSettings
 from kernfed.methods.shared_settings import AveragedSettings
 from kernfed.methods.shares import ALIKE
 from kernfed.wording import listed
@@ -33,6 +33,7 @@ from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData
+from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
 from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, LeftOutNotes
@@ -93,13 +94,16 @@ class StreamLoop:
         self._newcomers = Newcomers(cohort, run)
         self._faulty = FaultyData(cohort, run)
         self._writing: asyncio.Future[None] | None = None
+        self._wants_hindsight = isinstance(settings, KernelStreamSettings) and settings.hindsight
+        self._hindsight: InHindsight | None = None
 
-    async def go(self, method: Method, facts: OnlineFinding) -> Model | None:
+    async def go(self, method: Method, facts: OnlineFinding, hindsight: InHindsight | None = None) -> Model | None:
         """Run rounds until the streams end, or as many as asked for.
 
         Args:
             method: What is asked and done.
             facts: Of the method, for the findings.
+            hindsight: Against which the regret is measured at the end, where the method has kernels.
 
         Raises:
             DivergedError: The parameters ran away.
@@ -141,6 +145,9 @@ class StreamLoop:
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             await self._on_disk()
+            if hindsight is not None and self._wants_hindsight and last:
+                await hindsight.measure(self._cohort, run, last)
+                self._hindsight = hindsight
             run.ends(Arrival(self._how_it_ended(last)))
         finally:
             self._newcomers.stop()
@@ -306,7 +313,8 @@ class StreamLoop:
         if not self._unmeasured:  # shares of some of the clients would be none
             self._run.weighs(weights, ALIKE if alike else "rows learned so far", rows)
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
-        self._run.publish(replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients))
+        finding = replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients)
+        self._run.publish(finding if self._hindsight is None else self._hindsight.put_into(finding))
 
 
 def _sound(state: Mapping[str, Array]) -> bool:

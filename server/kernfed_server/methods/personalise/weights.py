@@ -42,7 +42,8 @@ from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.start.scales import check_moments, moments_of
+from kernfed_server.jobs.start.scales import APART_WORDS, check_moments, moments_of, stands_apart
+from kernfed_server.jobs.start.units import note_places
 from kernfed_server.methods.personalise.directions import (
     Pooled,
     cluster_once,
@@ -143,7 +144,7 @@ class Personalisation:
             check=lambda _, stated: check_moments(stated),
         )
         self.moments = {client: moments_of(m) for client, m in described.items()}
-        pooled = pool_moments(list(self.moments.values()))
+        pooled = pool_moments(self._without_apart())
         deviation = pooled_deviation(pooled)
         spec = view_spec(
             settings.view,
@@ -186,6 +187,19 @@ class Personalisation:
                 "This covers the embeddings alone. Moments of the columns, what training sends, and metrics leave "
                 "without noise"
             )
+
+    def _without_apart(self) -> list[Moments]:
+        """The clients' moments; where one stands apart from all others, theirs, as in the scales of the data."""
+        note_places(self.setup.schema, self.moments, self.run)
+        if not self.setup.schema.clipped:
+            return list(self.moments.values())
+        apart = stands_apart(self.moments)
+        for client, found in apart.items():
+            if found.columns.any():
+                self.say(
+                    f"{client} has no say in the scale of {found.columns.sum()} columns of the embeddings{APART_WORDS}"
+                )
+        return [apart[client].without(m) for client, m in self.moments.items()]
 
     def _class_order(self) -> tuple[int, ...]:
         """In which order the columns of classes are embedded: by rows, so that names and order change nothing.

@@ -32,6 +32,7 @@ def publish(job: Reweighting, metrics: RoundMetrics) -> None:
             held_out=round(found.held_out, 4),
             histogram=tuple(int(n) for n in found.histogram),
             scores=told(metrics.clients.get(client, {})),
+            condition=job.conditions.get(client),
         )
         for client, found in sorted(summaries.items())
     )

@@ -24,6 +24,7 @@ from kernfed_server.methods.reweight.fitting import fit
 from kernfed_server.methods.reweight.label_priors import mix_classes
 from kernfed_server.methods.reweight.mixture import Plan, in_range, mix
 from kernfed_server.methods.reweight.reweighting import Reweighting
+from kernfed_server.methods.reweight.spectra import tell_condition
 
 FEW_EFFECTIVE = 0.05
 """Share of its rows below which a client's effective sample size is warned about."""
@@ -44,6 +45,8 @@ async def weigh(job: Reweighting) -> None:
         await use(job, (variant,), "weighed")
     if not recalled:
         _warn(job)
+        if job.settings.compare_spectra:
+            await tell_condition(job)
     job.agree()
     job.tell_weights()
 

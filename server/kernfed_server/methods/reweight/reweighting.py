@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.methods.reweight.eigenvalue_condition import EigenvalueCondition
 from kernfed.methods.reweight.messages import (
     APART,
     MIXTURE,
@@ -56,6 +57,8 @@ class Reweighting:
     """What clients told of themselves."""
     choice: rules.Choice | None = None
     """Between the weighted and the unweighted model, once it was made."""
+    conditions: Mapping[str, EigenvalueCondition] = field(default_factory=dict)
+    """How eigenvalues of each client's training and test rows compare, where that was asked for."""
     restoring: bool = False
     """Whether ratios that were lost are being found again: with all clients, or not at all."""
 
@@ -79,12 +82,15 @@ class Reweighting:
         self.scope, self.skipped, self.sharing = found["scope"], tuple(found["skipped"]), found["sharing"]
         self.num_columns, self.words = found["num_columns"], found["words"]
         self.mixed = {client: (low, high) for client, (low, high) in found["mixed"].items()}
+        self.conditions = {client: EigenvalueCondition(**of) for client, of in found.get("conditions", {}).items()}
         return True
 
     def agree(self) -> None:
         """Fix what came of the ratios, for later lives of the run."""
         found: dict[str, Any] = {"scope": self.scope, "skipped": self.skipped, "sharing": dict(self.sharing)}
         found |= {"num_columns": self.num_columns, "words": self.words, "mixed": self.mixed}
+        if self.conditions:
+            found["conditions"] = {client: asdict(of) for client, of in self.conditions.items()}
         self.run.agreed.put(_WEIGHED, json_array(found))
 
     @property

@@ -32,6 +32,7 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
+from kernfed_server.methods.ridge.differences import tell_differences
 
 _NO_MOMENT = np.empty((0, 0))
 """Stands for a moment that has to be asked for again."""
@@ -49,6 +50,8 @@ class NewtonPlan:
     """The paper's step, which may diverge; else preconditioned conjugate gradients, which cannot."""
     client_weights: Mapping[str, float] | None = None
     """Of the clients in means; None: by training rows."""
+    differences: bool = False
+    """Whether it is told before round 1 how different clients are."""
 
 
 async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array | None:
@@ -62,6 +65,8 @@ async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array
     """
     if plan.paper and run.resumed is None:
         _warn_few_rows(setup, run)
+    if plan.differences and run.resumed is None:
+        await tell_differences(setup, plan.ridge, cohort, run)
     method = _paper if plan.paper else _auto
     return await method(_Problem(setup, plan, cohort, run))
 

@@ -34,7 +34,7 @@ from kernfed.methods.ridge.messages import (
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.methods.base import spread_by_ridge, spread_of_models
+from kernfed_server.methods.base import spread_by_ridge
 from kernfed_server.methods.ridge.newton import gradient_check
 
 _NEAR = 1e-2
@@ -108,7 +108,7 @@ class _Search:
             return self.search.ridge, "by the rule, for no client has enough rows to keep some apart"
         going_on = True
         while going_on:
-            self.cohort.let_differ(spread_by_ridge(self.search), spread_of_models(self.search))
+            self.cohort.let_differ(spread_by_ridge(self.search))
             measured = [await self._loss(part) for part in parts]
             wrong = sum(wrong for _, wrong in measured)
             going_on = self.search.tell(sum(loss for loss, _ in measured) / total, wrong)

@@ -18,6 +18,7 @@ class Learner:
     """A runner whose one step takes the next row of a stream, and keeps the rows learned up to each round."""
 
     step_names = ("learn",)
+    later_fields = ()
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
@@ -92,6 +93,7 @@ class Preparing:
     """A runner whose steps are prepared on top of each other, as a client's data are: each needs those before it."""
 
     step_names = ("read", "scale", "measure", "centre", "train")
+    later_fields = ()
     setup = ("read", "scale", "centre")
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from kernfed.federation.messages.data import (
     MeanEmbeddingRequest,
     MissingRule,
 )
+from kernfed.files import no_space
 from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of
 from kernfed_client.daemon.audit_chain import verify
+from kernfed_client.daemon.refusals import MOST_LINES
 from kernfed_testing.messages import messages
 
 REPLY = MeanEmbedding(num_rows=9, feature_mean=np.array([3.14159, 2.71828]), target_mean=np.array([1.61803]))
@@ -53,9 +56,9 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
     )
 
 
-def refuse(log: AuditLog, message: str = "policy.methods") -> None:
+def refuse(log: AuditLog, message: str = "policy.methods", job: str = "j1") -> None:
     log.refused(
-        job_id="j1",
+        job_id=job,
         task_id="t",
         step="fedavg.local_update",
         operator="ann",
@@ -313,3 +316,72 @@ def test_facts_of_every_request_fit_into_a_line(cls: type[Request[Any]], data: s
     """The scalars of any request are JSON, and few."""
     facts = facts_of(data.draw(messages(cls)))
     assert len(json.dumps(facts)) < 60_000
+
+
+class Clock:
+    """A time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, 10, 59, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def test_refusals_that_repeat_are_counted(tmp_path: Path) -> None:
+    """A thousand alike have one line, and one with their number when the hour is over; lives of the daemon count on."""
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = AuditLog(path, now=clock)
+    for _ in range(1000):
+        refuse(log)
+    assert [line.get("times", 1) for line in lines(path)] == [1]
+    clock.now += timedelta(minutes=2)
+    refuse(log)
+    assert [line.get("times", 1) for line in lines(path)] == [1, 999, 1]
+    for _ in range(8):
+        refuse(log)
+    again = AuditLog(path, now=clock)  # the first one died
+    for _ in range(4):
+        refuse(again)
+    again.close()
+    assert [line.get("times", 1) for line in lines(path)] == [1, 999, 1, 12]
+    assert verify(path) == 4
+
+
+def test_refusals_of_many_jobs_are_bounded(tmp_path: Path) -> None:
+    """Jobs that a coordinator makes up have so many lines in an hour, after a restart too, and the others a count."""
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    for life in range(3):
+        log = AuditLog(path, now=clock)
+        for i in range(100):
+            refuse(log, job=f"job-{life}-{i}")
+        if life < 2:
+            continue
+        clock.now += timedelta(hours=1)
+        refuse(log, job="next")
+        log.close()
+    told = lines(path)
+    assert len(told) == MOST_LINES + 2
+    assert told[-2]["job"] == ""
+    assert "beyond" in told[-2]["message"]
+    assert 140 < told[-2]["times"] <= 300 - MOST_LINES  # a death of the daemon loses less than half
+    assert told[-1]["job"] == "next"
+    assert verify(path) == len(told)
+
+
+def test_a_refusal_that_cannot_be_written_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the line is tried again, and is then the first of its kind."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    with monkeypatch.context() as full:
+        full.setattr("kernfed_client.daemon.audit_chain.append", _no_space)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                refuse(log)
+    refuse(log)
+    log.close()
+    assert [line.get("times", 1) for line in lines(path)] == [1]
+
+
+def _no_space(*_: object) -> None:
+    raise no_space()

@@ -1,11 +1,19 @@
-"""How long a client waits before it dials again."""
+"""How long a client waits before it dials again, and when it ends a connection itself."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed_client.daemon.connection import MIN_BACKOFF_S, backoff_s
+from kernfed.errors import CertificateError
+from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.wire.outgoing import Outgoing
+from kernfed_client.daemon.connection import MIN_BACKOFF_S, Connection, backoff_s
+from kernfed_client.daemon.idle_cuts import IdleCuts
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 3600))
@@ -21,3 +29,27 @@ def test_backoff_grows_and_is_jittered() -> None:
     assert max(late) > 20
     assert len({round(pause, 3) for pause in late}) > 150
     assert max(backoff_s(0, 30.0) for _ in range(200)) <= 2 * MIN_BACKOFF_S
+
+
+async def test_a_line_outlives_no_certificate() -> None:
+    """A client whose certificate has ended says nothing more on the line that it dialled with it."""
+    left = [None, None, CertificateError("expired")]
+
+    def check() -> None:
+        if (end := left.pop(0)) is not None:
+            raise end
+
+    class _Idle:
+        busy_task_ids = ()
+
+    tasks: Any = _Idle()
+    nothing: Any = None
+    outgoing, welcome = Outgoing(), pb.Welcome()
+    welcome.heartbeat_interval.FromMilliseconds(1)
+    welcome.heartbeat_timeout.FromMilliseconds(60_000)
+    connection = Connection(tasks, nothing, nothing, outgoing, welcome, IdleCuts(), check)
+    async with asyncio.timeout(10):
+        with pytest.raises(CertificateError, match="expired"):
+            await connection.heartbeat()
+    assert not left
+    assert outgoing.backlog > 0

@@ -17,6 +17,7 @@ from kernfed.errors import (
 )
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import MeanEmbedding, MeanEmbeddingRequest
+from kernfed.federation.setup import NOTHING, SetupChain
 from kernfed.jobs.client_file import STREAM_STATES
 from kernfed.journal import Framing, Journal
 from kernfed.methods.probe.messages import EchoRequest
@@ -235,6 +236,37 @@ def test_an_answer_stands_on_the_setup_step_that_was_done_last(tmp_path: Path) -
     echo = EchoRequest(values=np.zeros(1))
     assert [again.place(request) for request in (STANDARDISE, echo, CENTRE, echo)] == [0, 0, 1, 1]
     assert World(tmp_path).place(echo) == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_answer_stands_on_what_the_coordinator_counts_on(tmp_path: Path, restarted: bool) -> None:
+    """A setup step that comes late voids what stood on it; then the client asks to be prepared again, and is."""
+    chain, world = SetupChain(), World(tmp_path)
+
+    def ask(request: Any) -> None:
+        world.answered(request, request_sha256=request.step.encode(), setup_sha256=chain.under(type(request)) or b"")
+        if request.setup:
+            chain.put(type(request), request.step.encode())
+
+    for request in (STANDARDISE, CENTRE, MEANS):
+        ask(request)
+    world.answered(STANDARDISE, request_sha256=b"late", setup_sha256=NOTHING)
+    world = World(tmp_path) if restarted else world
+    with pytest.raises(JobStateMissingError, match="not what the coordinator counts on"):
+        ask(MEANS)
+    world.runner.drop_job("job")
+    chain.links.clear()
+    for request in (STANDARDISE, CENTRE, MEANS):
+        ask(request)
+
+
+def test_a_preparation_in_another_order_begins_anew(tmp_path: Path) -> None:
+    """What was set up before is dropped, with its files, by a first step that stands on nothing."""
+    world = World(tmp_path)
+    world.answered(CENTRE, request_sha256=b"1", setup_sha256=NOTHING)
+    world.answered(STANDARDISE, request_sha256=b"2", setup_sha256=NOTHING)
+    assert len(list(tmp_path.glob("jobs/*/setup/*.task"))) == 1
+    assert len(world.opened) == 2
 
 
 def test_the_order_of_the_table_of_steps_does_not_matter(tmp_path: Path) -> None:

@@ -10,10 +10,27 @@ import pytest
 
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError
 from kernfed.federation.ledger import SPREAD, Ledger
-from kernfed.federation.messages.base import Stated
+from kernfed.federation.messages.base import Reply, Request, Stated
 from kernfed.federation.messages.evaluation import Evaluation, MetricSums
-from kernfed.methods.heads.messages import HeadStep, HeadStepRequest
-from kernfed.methods.ridge.messages import Gradient, GradientRequest, NewtonStep, NewtonStepRequest
+from kernfed.maths.model_spread import MODEL_SPREAD
+from kernfed.methods.heads.messages import (
+    HeadDescentRequest,
+    HeadDirection,
+    HeadDirectionRequest,
+    HeadStep,
+    HeadStepRequest,
+    HeadWeights,
+)
+from kernfed.methods.ridge.messages import (
+    Gradient,
+    GradientDescentRequest,
+    GradientRequest,
+    LocalModel,
+    LocalSolveRequest,
+    NewtonStep,
+    NewtonStepRequest,
+    ProximalSolveRequest,
+)
 
 SUMS = MetricSums(
     model="global",
@@ -137,6 +154,77 @@ def test_a_methods_own_rule_is_followed() -> None:
     books = ledger()
     books.spread = 1e12
     assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(1.0), "m": gradient(1e9)})
+
+
+AT = np.zeros((2, 1))
+OF_MODELS: dict[str, tuple[Request[Any], type[Reply], str]] = {
+    "fedavg": (
+        GradientDescentRequest(ridge=1e-9, weights=AT, learning_rate=0.1, num_steps=3, batch_size=0, seed=1),
+        LocalModel,
+        "weights",
+    ),
+    "fedprox": (ProximalSolveRequest(ridge=1e-9, weights=AT, proximal=0.1), LocalModel, "weights"),
+    "dkrr": (LocalSolveRequest(ridge=0.1, num_features=2, num_outputs=1), LocalModel, "weights"),
+    "head": (
+        HeadDescentRequest(
+            ridge=1e-9, weights=AT, proximal=0.0, learning_rate=0.1, momentum=0.9, num_epochs=2, batch_size=0, seed=1
+        ),
+        HeadWeights,
+        "weights",
+    ),
+    "fednew": (
+        HeadDirectionRequest(
+            ridge=1e-9, weights=AT, damping=0.1, penalty=0.1, tolerance=0.1, max_iterations=9, dual=AT, previous=AT
+        ),
+        HeadDirection,
+        "direction",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", OF_MODELS)
+def test_a_model_a_thousand_times_as_large_is_left_out(method: str) -> None:
+    """Models of which means are formed are of one scale, whatever larger numbers others sent in other steps."""
+    asked, reply, field = OF_MODELS[method]
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1e9), "b": gradient(1e9), "m": gradient(1e9)})
+
+    def of(size: float) -> Reply:
+        changed: dict[str, Any] = {"num_rows": 60, field: np.array([[size], [0.0]])}
+        return reply(**changed)
+
+    found = books.outliers(asked, {"a": of(1.0), "b": of(-1.05), "m": of(999.0)})
+    assert list(found) == ["m"]
+    assert "9.5e+02 times the largest of any other client; 100 times is the most" in str(found["m"])
+    assert not ledger().outliers(asked, {"a": of(1.0), "b": of(-1.05), "m": of(50.0)})
+
+
+def test_a_client_with_more_rows_moves_further() -> None:
+    """Passes over the rows in batches: as many more steps as rows; a solution of a small ridge may be long as well."""
+    asked, _, _ = OF_MODELS["head"]
+    books = Ledger()
+    books.register({"a": Stated(10), "b": Stated(12), "c": Stated(120), "m": Stated(12)})
+    weights = {
+        c: HeadWeights(num_rows=1, weights=np.array([[v], [0.0]])) for c, v in (("a", 1.0), ("b", 1.0), ("c", 300.0))
+    }
+    assert not books.outliers(asked, weights)
+    weights["m"] = replace(weights["a"], weights=np.array([[4e4], [0.0]]))
+    assert list(books.outliers(asked, weights)) == ["m"]
+    small = LocalSolveRequest(ridge=1e-6, num_features=2, num_outputs=1)
+    assert small.models_differ(1.0) == pytest.approx(3e4)
+    assert replace(small, ridge=1.0).models_differ(1e6) == MODEL_SPREAD
+
+
+def test_with_two_clients_both_are_named() -> None:
+    """Nobody can tell which of the two is wrong, so both count, and both are named."""
+    asked, _, _ = OF_MODELS["fedavg"]
+    books = ledger()
+    models = {c: LocalModel(num_rows=60, weights=np.array([[v], [0.0]])) for c, v in (("a", 1.0), ("b", 1000.0))}
+    assert not books.outliers(asked, models)
+    assert books.loudest is not None
+    assert books.loudest.of_model
+    assert "b sent numbers 1e+03 times as large as a " in books.loudest.words
+    assert "with two clients nobody can tell" in books.loudest.words
 
 
 def test_diagnostics_are_not_compared() -> None:

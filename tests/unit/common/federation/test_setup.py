@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,12 +20,14 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
+    MapFeaturesRequest,
     MeanEmbedding,
     MeanEmbeddingRequest,
     Standardised,
     StandardiseRequest,
 )
 from kernfed.federation.quorum import Quorum
+from kernfed.federation.setup import NOTHING, SetupChain
 from kernfed_testing.scripted_cohort import ABC, LOST, REQUEST, Scripted, cohort, echo
 
 SETUP = [
@@ -153,3 +157,108 @@ async def test_a_newcomer_is_prepared_before_it_is_admitted(flaw: str) -> None:
         assert not asked.candidates
         assert list(await asked.ask(MeanEmbeddingRequest(num_features=3, num_outputs=1))) == ["a", "b", "c", "d"]
     assert len({c.task_id for c in exchange.calls}) == len(exchange.calls)
+
+
+MEANS = MeanEmbeddingRequest(num_features=3, num_outputs=1)
+OTHER = StandardiseRequest(classes=("no", "yes"), mean=np.ones(2), deviation=np.ones(2), median_distance=False)
+
+
+class Careful:
+    """Clients that keep the chain of what they were told, and answer on it alone; `misses` hear nothing of a step."""
+
+    def __init__(self, misses: str = "") -> None:
+        self.chains = {c: SetupChain() for c in ABC}
+        self.misses = misses
+
+    def __call__(self, client: str, call: Call[Any]) -> Any:
+        request, chain = call.request, self.chains[client]
+        call.sent[client] = hashlib.sha256(repr(request).encode()).digest()
+        if client in self.misses:
+            return None
+        if call.stands_on.get(client, chain.under(type(request))) != chain.under(type(request)):
+            return LOST
+        if request.setup:
+            chain.put(type(request), call.sent[client])
+        if isinstance(request, StandardiseRequest):
+            return Standardised(num_rows=2, median_distance=0.0)
+        if isinstance(request, CentreRequest):
+            return Centred(num_rows=2)
+        return MeanEmbedding(num_rows=2, feature_mean=np.zeros(3), target_mean=np.zeros(1))
+
+
+def steps(chain: SetupChain) -> list[str]:
+    return [step for step, _ in chain.links]
+
+
+def test_what_a_setup_step_stands_on() -> None:
+    """A step that is done again keeps its place and voids those behind it, unless it leaves them."""
+    chain = SetupChain()
+    nothing = chain.under(MeanEmbeddingRequest)
+    assert nothing == chain.under(StandardiseRequest) == NOTHING
+    for number, request in enumerate((StandardiseRequest, MapFeaturesRequest, CentreRequest)):
+        chain.put(request, bytes([number]) * 32)
+    all_three = chain.under(MeanEmbeddingRequest)
+    assert chain.under(StandardiseRequest) == NOTHING
+    assert chain.under(CentreRequest) == SetupChain(chain.links[:2]).under(MeanEmbeddingRequest)
+    chain.put(CentreRequest, bytes([2]) * 32)
+    assert chain.under(MeanEmbeddingRequest) == all_three
+    chain.put(CentreRequest, bytes([3]) * 32)
+    assert chain.under(MeanEmbeddingRequest) != all_three
+    chain.put(MapFeaturesRequest, bytes([1]) * 32)
+    assert steps(chain) == [StandardiseRequest.step, MapFeaturesRequest.step]
+    chain.put(StandardiseRequest, b"")  # by a coordinator of before, which states no digest
+    assert chain.under(MeanEmbeddingRequest) is None
+
+
+@pytest.mark.parametrize("later_life", [False, True])
+async def test_half_a_preparation_is_not_taken_for_whole(later_life: bool) -> None:
+    """A client with another setup than the coordinator counts on is prepared again, in later lives of the job too."""
+    clients = Careful()
+    asked, exchange = cohort(clients)
+    for request in SETUP:
+        await asked.ask(request)
+    if later_life:
+        book = json.loads(json.dumps(asked.book))
+        asked = Cohort(exchange, ABC, job_id="job", quorum=Quorum(min_clients=2))
+        asked.reopen(book)
+        for request in SETUP:
+            asked.recall(request)
+    whole = clients.chains["a"].links
+    clients.chains["b"].put(StandardiseRequest, hashlib.sha256(repr(SETUP[0]).encode()).digest())  # an old frame, late
+    assert steps(clients.chains["b"]) == [StandardiseRequest.step]
+    clients.chains["c"].put(CentreRequest, bytes(32))
+    before = len(exchange.calls)
+    assert list(await asked.ask(MEANS)) == list(ABC)
+    assert [chain.links for chain in clients.chains.values()] == [whole] * 3
+    assert {call.clients for call in exchange.calls[before + 1 :]} == {("b", "c")}
+
+
+@pytest.mark.parametrize("missed", [SETUP[1], OTHER])
+async def test_who_missed_a_step_that_all_were_asked_is_prepared_again(missed: Any) -> None:
+    """Nobody knows whether it did the step; what it answers next stands on the same as the others' answers."""
+    clients = Careful()
+    asked, _ = cohort(clients)
+    for request in SETUP:
+        await asked.ask(request)
+    clients.misses = "b"
+    assert list(await asked.ask(missed)) == ["a", "c"]
+    assert asked.book["setup"]["broken"] == ["b"]
+    clients.misses = ""
+    asked.enter_round(1)
+    assert list(await asked.ask(MEANS)) == list(ABC)
+    assert len({clients.chains[client].under(MeanEmbeddingRequest) for client in ABC}) == 1
+    assert asked.book["setup"]["broken"] == []
+
+
+async def test_a_book_of_before_knows_no_setup() -> None:
+    """Clients of a job that an earlier release began are asked as it did, until they are prepared again."""
+    clients = Careful()
+    asked, exchange = cohort(clients)
+    book = asked.book | {"stated": {client: [2, None] for client in ABC}}
+    del book["setup"]
+    asked.reopen(book)
+    await asked.ask(MEANS)
+    assert not exchange.calls[-1].stands_on
+    assert await asked.prepare("b") is None
+    await asked.ask(MEANS)
+    assert list(exchange.calls[-1].stands_on) == ["b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernfed.jobs.former import FORMAT, Former, former_of
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed_server.jobs.start.agreement import Agreement
+from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_simulation.federation import from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import regression_rows
@@ -236,7 +238,7 @@ def test_absurd_values_of_a_former_job_are_refused(tmp_path: Path, method: str) 
         none = facts.replace(agreement.fingerprint.encode(), b"0" * 64)
         save_file({**arrays, "run.agreement.facts": np.frombuffer(none, np.uint8)}, path)
         told = error(tmp_path, job_text(method, "first", rounds=4))
-        assert "fingerprint '000000000000', and this coordinator draws" in told
+        assert "fingerprint '000000000000', and this release of kernfed draws" in told
 
 
 def test_the_job_file_says_which_job_it_is(tmp_path: Path) -> None:
@@ -262,6 +264,20 @@ def test_a_state_that_is_no_state_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no state")
     with pytest.raises(DataError, match="kernfed job fetch"):
         run(tmp_path, "next", job_text("newton", "first"))
+
+
+def test_a_fault_of_the_method_is_not_said_to_be_of_the_former_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method that begins with a sound model, and fails for another reason, fails by that."""
+
+    async def fails(*_: object) -> None:
+        raise ValueError("of its own")
+
+    run(tmp_path, "first", job_text("fedavg", rounds=2))
+    monkeypatch.setitem(WORKFLOWS, "fedavg", replace(WORKFLOWS["fedavg"], run=fails))
+    with pytest.raises(ValueError, match="of its own"):
+        run(tmp_path, "next", job_text("fedavg", "first", rounds=2))
 
 
 @pytest.mark.slow

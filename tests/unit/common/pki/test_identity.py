@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
-from kernfed.errors import CertificateError, IdentityError
+from kernfed.errors import CertificateError, IdentityError, RevokedError
 from kernfed.pki.authority import certificate_pem, key_pem, new_key, utc_now
 from kernfed.pki.folder import write_file
-from kernfed.pki.identity import Identity, server_credentials
+from kernfed.pki.identity import Identity, admission, server_credentials
 from kernfed.pki.names import parse_principal
 from kernfed_testing.identities import Identities, make_identities
 
@@ -99,3 +100,28 @@ def test_server_needs_the_coordinators_identity(ids: Identities) -> None:
     """A coordinator started with an operator's folder is told so at once."""
     with pytest.raises(IdentityError, match="operator/ann"):
         server_credentials(ids.operator)
+
+
+class _Call:
+    """What an admission looks at of a call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pem = (folder / "cert.pem").read_bytes()
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"x509_pem_cert": [self._pem]}
+
+
+def test_a_connection_outlives_no_certificate(ids: Identities) -> None:
+    """A call on a line that was dialled before the certificate's end is refused behind it; a revoked one says so."""
+    folder = ids.client(days=2)
+    call: Any = _Call(folder)
+    end = Identity.load(folder).not_after
+    clock = [end - timedelta(seconds=1)]
+    admit = admission("hearts", lambda _: False, now=lambda: clock[0])
+    admit(call)
+    clock[0] = end
+    with pytest.raises(CertificateError, match=r"client/cleveland expired on .*at the coordinator\).*enrol again"):
+        admit(call)
+    with pytest.raises(RevokedError):
+        admission("hearts", lambda _: True, now=lambda: clock[0])(call)

@@ -24,6 +24,7 @@ from kernfed.models.network_spec import (
     norm_entries,
 )
 from kernfed.tensors.networks import dtype_of, losses, outputs, scores, train
+from kernfed.tensors.threads import suited
 
 REGRESSION, BINARY, CLASSES = LearningTask.REGRESSION, LearningTask.BINARY, LearningTask.CLASSIFICATION
 SPECS = [
@@ -130,13 +131,9 @@ def test_fifty_models_cost_less_than_fifty_trainings() -> None:
             train(spec, piece, x, y, learning_rate=0.01, num_steps=5)
         return time.thread_time() - began
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other, and that counts as work
-    try:
+    with suited(1):  # several wait for each other, and that counts as work
         seconds(True)
         assert min(seconds(True) for _ in range(3)) < 0.5 * min(seconds(False) for _ in range(2))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_scores_are_probabilities_of_classes() -> None:

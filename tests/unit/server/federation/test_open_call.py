@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 
 from kernfed.errors import InvalidTensorError, QuorumNotMetError
-from kernfed.federation.events import EventKind, JobState
+from kernfed.federation.cohort import Cohort
+from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Fault
+from kernfed.federation.messages.data import CentreRequest
+from kernfed.federation.messages.later_fields import later_fields
+from kernfed.federation.quorum import Quorum
+from kernfed.federation.setup import NOTHING, SetupChain
 from kernfed.jobs.info import JobInfo
+from kernfed.methods.personalise.messages import SolveWeightsRequest
+from kernfed.methods.probe.messages import EchoRequest
 from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.session_calls import LIMIT_S, TASK, Asked, connect, drain, opened, said, tasks
@@ -55,6 +63,48 @@ async def test_another_request_of_a_known_task_is_sent(registry: SessionRegistry
     assert await tasks(a) == []
     asked.reply(a)
     assert list(await asked.result()) == ["a"]
+
+
+async def test_a_task_says_on_what_setup_its_answer_stands(registry: SessionRegistry) -> None:
+    """Each client's own, of one request; the digest of no setup goes to a client whose preparation is not whole."""
+    a, b, c = (connect(registry, name) for name in "abc")
+    asked = Asked(registry, ["a", "b", "c"], min_clients=3)
+    link = (CentreRequest.step, "11" * 32)
+    setup = {"chains": [[[link], ["a"]]], "broken": ["b"]}
+    asked.cohort.reopen({"stated": {}, "excluded": {}, "setup": setup})
+    await asked.begun()
+    sent = [[f.task for f in await drain(session) if f.HasField("task")] for session in (a, b, c)]
+    assert [[task.setup_sha256 for task in tasks] for tasks in sent] == [
+        [SetupChain([link]).under(EchoRequest)],
+        [bytes(32)],
+        [NOTHING],
+    ]
+    assert len({task.payload.SerializeToString() + task.request_sha256 for [task] in sent}) == 1
+    for session in (a, b, c):
+        asked.reply(session)
+    await asked.result()
+
+
+async def test_who_would_pass_over_what_is_asked_is_not_asked(registry: SessionRegistry) -> None:
+    """A client of a release that does not know a field of the request is left out, with the remedy."""
+    request = SolveWeightsRequest(exact=True, c_q=1.0, c_p=1.0, bound=1.0, theorem_q=True)
+    fields = list(later_fields(SolveWeightsRequest))
+    a = connect(registry, "a", later_fields=fields)
+    b = connect(registry, "b", software_version="0.0.9", later_fields=[f for f in fields if "theorem" not in f])
+    c = connect(registry, "c")
+    events: list[JobEvent] = []
+    exchange = RemoteExchange(registry, "ann", "personalise")
+    cohort = Cohort(exchange, "abc", job_id="job", quorum=Quorum(min_clients=2), observe=events.append)
+    asking = asyncio.ensure_future(cohort.ask(request))
+    with pytest.raises(
+        QuorumNotMetError, match=r"b: VERSION_MISMATCH: its release of kernfed \(0\.0\.9\) does not know"
+    ):
+        await asyncio.wait_for(asking, LIMIT_S)
+    assert [await tasks(s) for s in (b, c)] == [[], []]
+    assert len(await tasks(a)) <= 1
+    failed = [e for e in events if e.kind is EventKind.CLIENT_FAILED]
+    assert {(e.client, e.reason) for e in failed} == {("b", "VERSION_MISMATCH"), ("c", "VERSION_MISMATCH")}
+    assert "personalise.solve_weights: theorem_q" in failed[0].message
 
 
 UNPROVEN = Fault("UNPROVEN_JOB", "the job is not signed by its operator")
@@ -216,7 +266,7 @@ async def test_wrong_reply_fails_its_client(registry: SessionRegistry) -> None:
     asked = await Asked(registry, ["a", "b"], min_clients=1).begun()
     with pytest.raises(InvalidTensorError, match="want shape") as caught:
         asked.reply(a, np.ones(4))
-    opened(registry).on_fault("a", Fault(caught.value.reason, str(caught.value)))
+    opened(registry).on_fault("a", Fault.of(caught.value))
     asked.reply(b)
     assert list(await asked.result()) == ["b"]
     assert [e.reason for e in asked.events if e.kind is EventKind.CLIENT_FAILED] == ["INVALID_TENSOR"]

@@ -22,6 +22,7 @@ from kernfed.methods.ridge.messages import (
     NewtonStartRequest,
     NewtonStepRequest,
     ProximalSolveRequest,
+    SecondMomentsRequest,
     TrainLocallyRequest,
 )
 from kernfed.models.global_model import load_model
@@ -49,6 +50,23 @@ def dense(job: LocalJob, ridge: float = RIDGE) -> tuple[np.ndarray, np.ndarray]:
     """H_j and c_j."""
     z, y = job.z_train.numpy(), job.y_train.numpy()
     return z.T @ z / len(z) + ridge * np.eye(z.shape[1]), z.T @ y / len(z)
+
+
+def test_second_moments_are_those_of_the_rows(job: LocalJob) -> None:
+    """Products, solves and the mean square equal their definitions; a message with too many columns is refused."""
+    hessian, moment = dense(job)
+    draw = np.random.default_rng(4)
+    z, g = draw.normal(size=(len(moment), 5)), draw.normal(size=(len(moment), 2))
+    request = SecondMomentsRequest(ridge=RIDGE, directions=z, right=g)
+    told = ridge.second_moments(job, request)
+    assert np.allclose(told.product, hessian @ z)
+    assert np.allclose(told.solve, np.linalg.solve(hessian, g))
+    assert told.mean_square == pytest.approx(float(np.square(job.z_train.numpy()).sum(axis=1).mean()))
+    assert not list(request.refusals(told))
+    for lie in ({"product": 2.0 * told.product}, {"solve": 0.5 * told.solve}, {"product": -told.product}):
+        assert list(request.refusals(replace(told, **lie)))
+    with pytest.raises(InvalidTensorError, match="65 columns, and a client takes 64 at most"):
+        ridge.second_moments(job, replace(request, directions=np.zeros((len(moment), 65))))
 
 
 def test_steps_compute_what_the_algorithm_says(job: LocalJob) -> None:

@@ -13,13 +13,14 @@ from kernfed.errors import InvalidReplyError, NumericalError
 from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadSolver
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling, choose_step_size, line_search_sizes
-from kernfed_testing.heads import HeadClients, one_thread
+from kernfed.tensors.threads import suited
+from kernfed_testing.heads import HeadClients
 from kernfed_testing.ridge_clients import load_golden
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    with one_thread():
+    with suited(1):
         yield
 
 

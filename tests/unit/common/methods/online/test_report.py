@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.methods.online.finding import OnlineFinding
-from kernfed.methods.online.report import online_section
+from kernfed.methods.online.report import online_overview, online_section
 
 FINDING: dict[str, Any] = {
     "method": "online",
@@ -43,3 +43,32 @@ def test_what_was_sent_stands_beside_the_budget() -> None:
     assert "8025 bytes" in text
     plain = {k: v for k, v in FINDING.items() if k not in ("budget", "budget_unit")}
     assert "budget" not in online_section(OnlineFinding.from_json({**plain, "clients": {}})).text
+
+
+def test_the_regret_in_hindsight_is_told() -> None:
+    """A column, a sentence and an overview hold it, where it was measured; else none of them is there."""
+    found = {
+        **FINDING,
+        "clients": {**FINDING["clients"], "a": {**FINDING["clients"]["a"], "hindsight_regret": -0.5}},
+        "hindsight": {"lengthscale": 1.5, "rows": 500, "loss": 2.0, "regret": 5.0, "bound": 60.0},
+    }
+    section = online_section(OnlineFinding.from_json(found))
+    assert section.table is not None
+    assert [row[-1] for row in section.table.rows] == ["-0.5", "-"]
+    assert "is 5 in all, 0.01 a row, and at most 60 by Theorem 2" in section.text
+    table = online_overview(OnlineFinding.from_json(found)).table
+    assert table.rows == [["a", "500", "-0.5"], ["all", "500", "5"]]
+    assert not online_overview(OnlineFinding.from_json(FINDING)).table.rows
+
+
+def test_who_knows_the_probabilities_is_told() -> None:
+    """With exploration 1 the coordinator does, below 1 it does not; without draws there is nothing to say."""
+    texts = [
+        online_section(OnlineFinding.from_json({**FINDING, "exploration": xi})).text
+        if xi
+        else online_section(OnlineFinding.from_json(FINDING)).text
+        for xi in (1.0, 0.4, None)
+    ]
+    assert "which the coordinator knows" in texts[0]
+    assert "up to an unknown factor" in texts[1]
+    assert not any("exploration" in text for text in texts[2:])

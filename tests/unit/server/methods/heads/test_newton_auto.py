@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,7 @@ from kernfed.methods.heads.messages import HeadOpened
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.head_jobs import BARE, CLASSES, clients, facts, head_job
-from kernfed_testing.heads import one_thread
 from kernfed_testing.in_process import bench, label_skewed_rows
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def test_newton_steps_train_on_the_rows_kept_apart_too(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,9 @@ import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed_testing.head_jobs import CLASSES, clients, head_job
-from kernfed_testing.heads import one_thread
 from kernfed_testing.in_process import Tamper, bench, label_skewed_rows, scaled, stating
 
 FOE = "site-3"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.head_jobs import BARE, CLASSES, METHODS, clients, facts, head_job
-from kernfed_testing.heads import one_thread
 from kernfed_testing.in_process import bench, label_skewed_rows, with_nan
 from kernfed_testing.ridge_clients import load_golden
 
@@ -28,12 +27,6 @@ EXACT: dict[str, Any] = {
     "solver_iterations": 1000,
     "warm_start": False,
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def golden_rows() -> tuple[dict[str, Rows], dict[str, Any]]:

@@ -16,7 +16,7 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import DatasetSection
 from kernfed.methods.reweight.messages import MatchRatiosRequest, UnlabelledSample
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
-from kernfed.methods.reweight.settings import RatiosSection
+from kernfed.methods.reweight.ratios_section import RatiosSection
 from kernfed.methods.reweight.tensors.density_ratios import limited, match
 from kernfed.models.network_model import load_predictor
 from kernfed_client.data.local_job import LocalJob
