@@ -11,13 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
+from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
+from kernfed.methods.base import Needs
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
+from kernfed_client.data.few_values import refuse_few_in
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
@@ -153,6 +156,8 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
         refuse_few_groups(file, job.cohort.dataset, data.train)
+        if method_of(job.method).needs(job.method) is Needs.FEATURES and job.features.kernel in RANDOM_KERNELS:
+            refuse_few_in(file.policy, data, data_schema(job).features, data.train.x)
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}

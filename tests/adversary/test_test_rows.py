@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from kernfed.arrays import Floats
 from kernfed_testing.adversary import ON, Target, moment_job, rows
 from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
 
-NUM_TESTS = 20
 
-
-def moments_of_test_rows(target: Target, columns: Sequence[str]) -> tuple[Floats, Floats]:
+def moments_of_test_rows(target: Target, columns: Sequence[str], num_rows: int) -> tuple[Floats, Floats]:
     """Σ x x' and Σ x y over the test rows, by the errors of nine models whose weights the operator gets.
 
     Σ (y - w'x)² is linear in what is not known: Σ y², Σ x y and Σ x x'.
@@ -28,7 +27,7 @@ def moments_of_test_rows(target: Target, columns: Sequence[str]) -> tuple[Floats
             told = target.ask(job)
             w = told.weights.ravel()
             equations.append([1.0, *(-2 * w), *(np.outer(w, w)[upper] * twice)])
-            errors.append(told.done.final.pooled["global"]["mse"] * NUM_TESTS)
+            errors.append(told.done.final.pooled["global"]["mse"] * num_rows)
     found = np.linalg.lstsq(np.array(equations), np.array(errors), rcond=None)[0]
     second = np.zeros((len(columns), len(columns)))
     second[upper] = second.T[upper] = found[1 + len(columns) :]
@@ -36,14 +35,15 @@ def moments_of_test_rows(target: Target, columns: Sequence[str]) -> tuple[Floats
 
 
 @sparse_guards
-def test_a_test_row_that_has_a_mark(tmp_path: Path, policy: str) -> None:
-    """Of twenty test rows one has a mark: sums over it are this row's number and target."""
+@pytest.mark.parametrize(("num_rows", "num_marked"), [(20, 1), (20, 2), (100, 9)])
+def test_few_test_rows_that_have_a_mark(tmp_path: Path, policy: str, num_rows: int, num_marked: int) -> None:
+    """Sums over a mark that one of twenty test rows has, or nine of a hundred, are those of these."""
     table = rows(mark=[float(i % 2) for i in range(60)])
-    tests = rows(NUM_TESTS, seed=9, mark=[0.0] * 7 + [1.0] + [0.0] * 12)
+    tests = rows(num_rows, seed=9, mark=[1.0] * num_marked + [0.0] * (num_rows - num_marked))
     lines = [",".join(tests), *(",".join(map(str, row)) for row in zip(*tests.values(), strict=True))]
     target = Target(tmp_path, table, policy, test="\n".join(lines) + "\n")
-    second, with_target = moments_of_test_rows(target, ["mark", "x0"])
-    own = [float(str(tests[name][7])) for name in ("x0", "y")]
+    second, with_target = moments_of_test_rows(target, ["mark", "x0"], num_rows)
+    own = [sum(float(str(value)) for value in tests[name][:num_marked]) for name in ("x0", "y")]
     found = [second[0, 1], with_target[0]]
     assert (np.abs(np.subtract(found, own)).max() < 1e-6) == (policy == SPARSE_OFF)
     if policy == ON:

@@ -73,6 +73,20 @@ async def test_wrong_version_is_refused(fed: Federation) -> None:
     assert "install matching releases" in str(error)
 
 
+async def test_a_client_of_a_release_before(fed: Federation) -> None:
+    """A client that states no fields is not asked for what its release would pass over; the job goes on without it."""
+    async with mallory(fed, first=hello(later_fields=[], software_version="0.0.9")):
+        text = fed.job(
+            "personalise", TRIO, weights="paper", c_q="theorem", cohort_min_clients=2, cohort_preflight="quorum"
+        )
+        ended = await fed.run(text)
+    failed = {e.client: (e.reason, e.step, e.message) for e in ended.of(EventKind.CLIENT_FAILED)}
+    assert list(failed) == ["mallory"]
+    assert failed["mallory"][:2] == ("VERSION_MISMATCH", "personalise.solve_weights")
+    assert "(0.0.9) does not know what the job asks for (personalise.solve_weights: theorem_q)" in failed["mallory"][2]
+    assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+
+
 async def test_no_hello(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not say hello is not waited for."""
     async with mallory(fed, first=pb.ConnectRequest(heartbeat=pb.Heartbeat())) as client:

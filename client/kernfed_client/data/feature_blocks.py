@@ -26,7 +26,7 @@ def feature_block(job: LocalJob) -> Integers | None:
     products = None if small is None or job.data.rules < JOINED_RULES else _products(job)
     if small is None or products is None:
         return job.block
-    columns = FewStandOut(job.data.train, job.file.policy).allows
+    columns = FewStandOut(job.data.train, job.file.policy, job.data.rules).allows
     return job.memo("feature block", lambda: joined_blocks(small, lambda rows: columns(rows) and products(rows)))
 
 

@@ -2,9 +2,10 @@
 
 Training rows tell sums over a column, so at least `policy.min_rows` of them stand out in it, or none. Test rows tell
 errors of models. From those of a few models sums over a column follow, and a sum of one row is this row: so by default
-three of them stand out, or none. That changes metrics hardly. With `min_rows` in place of three, metrics of few test
-rows would be of rows that are not so: of 30 rows and 180 yes-or-no columns, 64 % right in place of 90 %. Training rows
-that stand far out in a column come first: where they move, columns may no longer add up.
+a tenth of them stand out, at least three and no more than `min_rows`, or none. That changes metrics hardly. With
+`min_rows` of any number of test rows, metrics of few would be of rows that are not so: of 30 rows and 180 yes-or-no
+columns, 64 % right in place of 90 %. Training rows that stand far out in a column come first: where they move, columns
+may no longer add up.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from kernfed.jobs.client_file import PolicySection
 from kernfed.wording import listed
 from kernfed_client.data.far_rows import without_few_far
 from kernfed_client.data.partition_data import PartitionData, in_file
-from kernfed_client.data.split import FIRST_RULES, JOINED_RULES
+from kernfed_client.data.split import COMBINED_RULES, FIRST_RULES, JOINED_RULES
 
-_FEWEST_TEST_ROWS = 3
+_FEWEST_TEST_ROWS, _TEST_ROWS_PER_ONE = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +34,35 @@ class WithoutFew:
     """For the site: they name rows."""
 
 
-def fewest_apart(policy: PolicySection, rules: int) -> tuple[int, int]:
+def fewest_apart(policy: PolicySection, rules: int, num_test_rows: int) -> tuple[int, int]:
     """Fewest training rows that may stand out in a column, or in a product of two, and fewest test rows; 1: any number.
 
     Args:
         policy: Of the client file.
         rules: By which of `kernfed_client.data.split.RULES` the job began.
+        num_test_rows: Of the job.
     """
     if policy.sparse_columns == "allow" or rules == FIRST_RULES:
         return 1, 1
     least = policy.min_rows
     if policy.sparse_columns == "constant-in-tests":
         return least, least
-    return least, min(_FEWEST_TEST_ROWS, least) if rules >= JOINED_RULES else 1
+    if rules < JOINED_RULES:
+        return least, 1
+    share = num_test_rows // _TEST_ROWS_PER_ONE if rules >= COMBINED_RULES else 0
+    return least, min(max(share, _FEWEST_TEST_ROWS), least)
+
+
+def fewest_alike(policy: PolicySection, rules: int) -> int:
+    """Fewest training rows that may have a combination of values of few columns; arguments as of `fewest_apart`."""
+    return 1 if policy.few_values == "allow" or rules < COMBINED_RULES else policy.min_rows
 
 
 def without_few_in_columns(
     train: PartitionData, test: PartitionData, schema: DataSchema, policy: PolicySection, rules: int
 ) -> WithoutFew:
     """Take rows that stand out in a column as the others, where they are too few."""
-    fewest = fewest_apart(policy, rules)
+    fewest = fewest_apart(policy, rules, test.num_rows)
     columns: set[str] = set()
     changed: list[PartitionData] = []
     notes: list[str] = []

@@ -14,8 +14,11 @@ import numpy as np
 
 from kernfed.arrays import Array, Integers
 from kernfed.jobs.client_file import PolicySection
+from kernfed.maths.combinations import Combinations, combinations_of
 from kernfed.maths.few_rows import columns_of_few
+from kernfed_client.data.few_in_columns import fewest_alike
 from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.split import RULES
 
 
 def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integers:
@@ -41,10 +44,14 @@ def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integ
 
 
 class FewStandOut:
-    """Judges whether fewer rows than the policy's least stand out in a column, a target or a class of some rows."""
+    """Judges whether fewer rows than the policy's least stand out in a column, a target or a class of some rows.
 
-    def __init__(self, rows: PartitionData, policy: PolicySection) -> None:
-        """Take n rows of P columns."""
+    Or have one of few combinations of values, where each of them has enough of all rows: else no functions of such
+    columns are told.
+    """
+
+    def __init__(self, rows: PartitionData, policy: PolicySection, rules: int = RULES) -> None:
+        """Take n rows of P columns, in a job by one of `kernfed_client.data.split.RULES`."""
         self._least = policy.min_rows
         self._columns: list[Array] = []
         if policy.sparse_columns != "allow":
@@ -52,6 +59,9 @@ class FewStandOut:
         self._codes: Array | None = None
         if rows.labels is not None and policy.rare_classes != "allow":
             self._codes = np.unique(rows.labels, return_inverse=True)[1]
+        self._alike: Combinations | None = None
+        if fewest_alike(policy, rules) > 1 and (found := combinations_of(rows.x)):
+            self._alike = None if found.rare(self._least).any() else found
         self.blamed = np.zeros(rows.x.shape[1] + 1, dtype=np.bool_)
         """Columns, and last the target, for which some rows were no block, (P + 1,)."""
 
@@ -64,5 +74,7 @@ class FewStandOut:
         if self._codes is not None:
             counts = np.bincount(self._codes[rows])
             few[-1] |= bool(((counts > 0) & (counts < self._least)).any())
+        if self._alike is not None and self._alike.rare(self._least, rows).any():
+            few[self._alike.columns] = True
         self.blamed |= few
         return not few.any()

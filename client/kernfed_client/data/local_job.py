@@ -129,7 +129,7 @@ class LocalJob(StepMemory):
     @property
     def fewest_apart(self) -> tuple[int, int]:
         """Fewest training rows that may stand out in a column, or in a product of two, and fewest test rows."""
-        return fewest_apart(self.file.policy, self.data.rules)
+        return fewest_apart(self.file.policy, self.data.rules, self.num_test_rows)
 
     def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
         """Number training rows so that copies, and rows of a group of the site, have one number, (n,).

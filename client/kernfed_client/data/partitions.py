@@ -203,7 +203,7 @@ def prepare(
     notes += few_apart.notes
     small, joined_for = block, tuple[str, ...]()
     if block is not None and rules >= JOINED_RULES:
-        block, joined_for = _joined(train, block, schema, policy)
+        block, joined_for = _joined(train, block, schema, policy, rules)
     if rare:
         where_rare = in_file(everything.row_numbers[np.isin(everything.labels or [], sorted(rare))])
         notes.append(
@@ -240,10 +240,10 @@ def prepare(
 
 
 def _joined(
-    rows: PartitionData, block: Integers, schema: DataSchema, policy: PolicySection
+    rows: PartitionData, block: Integers, schema: DataSchema, policy: PolicySection, rules: int
 ) -> tuple[Integers, tuple[str, ...]]:
     """Blocks of which none has a few rows that stand out, (n,), and the columns for which some were joined."""
-    judge = FewStandOut(rows, policy)
+    judge = FewStandOut(rows, policy, rules)
     found = joined_blocks(block, judge.allows)
     return found, tuple(name for name, few in zip((*schema.features, schema.target), judge.blamed, strict=True) if few)
 

@@ -9,6 +9,7 @@ import torch
 
 from kernfed import rng
 from kernfed.errors import WireError
+from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -25,6 +26,7 @@ from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
+from kernfed_client.data.few_values import refuse_few_alike
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.told import told
@@ -88,7 +90,10 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
     Raises:
         JobStateMissingError: The rows were not scaled yet.
         WireError: The coordinator counts other outputs than this client.
+        PolicyError: Random features would tell of few rows, since the columns have few values.
     """
+    if request.features.kernel in RANDOM_KERNELS:
+        refuse_few_alike(job, request.features.lengthscales)
     if request.num_outputs != job.num_outputs:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"

@@ -166,11 +166,16 @@ class PolicySection(Section):
     )
     sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
         "constant",
-        description="Values of a column, the target too, that fewer training rows than `min_rows`, or fewer than 3 "
-        "test rows, have while all others have one value, or what other columns say: take them as the others; do so "
-        "with fewer test rows than `min_rows`, so that metrics are of rows that are not quite so; or let sums over "
-        "such columns stand for fewer rows. Products of two columns in a polynomial are treated alike, and rows that "
-        "stand far out.",
+        description="Values of a column, the target too, that fewer training rows than `min_rows`, than a "
+        "tenth of the test rows (at least 3), have while all others have one value, or what other columns say: take "
+        "them as the others; do so with fewer test rows than `min_rows`, so that metrics are of rows that are not "
+        "quite so; or let sums over such columns stand for fewer rows. Products of two columns in a polynomial are "
+        "treated alike, and rows that stand far out.",
+    )
+    few_values: Literal["refuse", "allow"] = Field(
+        "refuse",
+        description="Random features, networks and kernels of columns of few values, of which fewer training rows than "
+        "`min_rows` have some combination: refuse them, or let them tell the sum of the targets of each combination.",
     )
     max_sample_points: int = Field(
         1000, ge=1, description="Most unlabelled rows that a job may get, where unlabelled_sample is allowed."

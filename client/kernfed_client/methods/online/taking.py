@@ -13,12 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
+from kernfed.maths.combinations import combinations_of
 from kernfed.maths.few_rows import columns_of_few, levelled
 from kernfed.methods.online.stream_step import rows_of_round
+from kernfed_client.data.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.ranges import row_outside
 from kernfed_client.data.split import JOINED_RULES
@@ -106,8 +109,9 @@ def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], 
     joins = job.data.rules >= JOINED_RULES
     apart = job.fewest_apart[0] if joins else 1
     outside = functools.partial(row_outside, job.schema)
-    most = min(_MOST_TIMES * apart, job.num_rows)
-    return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart, most)
+    alike = fewest_alike(job.file.policy, job.data.rules)
+    most = min(_MOST_TIMES * max(apart, alike), job.num_rows)
+    return RowTaker(stream, scaled, job.file.policy.min_rows, limits, outside, apart, most, alike)
 
 
 class RowTaker:
@@ -122,14 +126,15 @@ class RowTaker:
         outside: Outside = _nowhere,
         fewest_apart: int = 1,
         most_rows: int = 1,
+        fewest_alike: int = 1,
     ) -> None:
         """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's.
 
-        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target. A round grows to at
-        most `most_rows` for it.
+        So is `fewest_apart`: no fewer rows of a round stand out in a column, or by their target; and `fewest_alike`: no
+        fewer have one of few combinations of values. A round grows to at most `most_rows` for it.
         """
         self._most_rows = most_rows - most_rows % least_rows
-        self._fewest_apart = fewest_apart
+        self._fewest = _Fewest(fewest_apart, fewest_alike)
         self._outside = outside
         self._stream = stream
         self._scaled = scaled
@@ -155,11 +160,11 @@ class RowTaker:
 
     def _take(self, state: ClientState, wanted: int, grown: int, wait_s: float, predict: Predict) -> Taken:
         """Take so many rows, and up to `grown` where few stand out; 0: just so many, which are there."""
-        least, apart = self._least_rows, self._fewest_apart
+        least, few = self._least_rows, self._fewest
         most = grown or wanted
         deadline = time.monotonic() + wait_s
         made = _Round(state, self._limits, self._scaled, predict, self._outside, self._answered)
-        while more := made.lacks(wanted, most, apart, least):
+        while more := made.lacks(wanted, most, few, least):
             chunk = self._stream.read(made.position, more)
             made.position = chunk.position
             made.faults.update(chunk.faults)
@@ -170,7 +175,7 @@ class RowTaker:
                 if orphan is not None:
                     self._stream.leave_out(orphan, row.where)
             if not chunk.rows and not chunk.faults and not chunk.changes:
-                enough = len(made.y) >= least and not made.has_few(apart)
+                enough = len(made.y) >= least and not made.has_few(few)
                 if enough or self._stream.ended(made.position) or time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_S)
@@ -187,14 +192,23 @@ class RowTaker:
             return self._take(state, len(made.y) - uneven, 0, 0.0, predict)
         whole = ended or 0 < grown <= len(made.y)
         if whole:
-            made.leave_few_out(apart)
-        if 0 < len(made.y) < least or made.has_few(apart):
+            made.leave_few_out(few)
+        if 0 < len(made.y) < least or made.has_few(few):
             if not whole:  # leave them in the stream, so that they are learned with others
                 none = np.empty(0)
                 before = state.position, state.left_out, state.waiting
                 return Taken((), (), none, none, *before, False, made.waits_for_disk)
             made.cut(0)
         return made.taken(ended)
+
+
+class _Fewest(NamedTuple):
+    """Fewest rows of a round that may be so; 1: any number."""
+
+    apart: int
+    """Stand out in a column, or by their target."""
+    alike: int
+    """Have one of few combinations of values."""
 
 
 class _Round:
@@ -255,27 +269,35 @@ class _Round:
         self.y.append(row.y)
         self.told.append(math.nan if earlier is None else earlier.told)
 
-    def lacks(self, wanted: int, most: int, fewest_apart: int, least: int) -> int:
+    def lacks(self, wanted: int, most: int, fewest: _Fewest, least: int) -> int:
         """Rows to read until there are enough; some more where few stand out, up to `most` in all; 0: none."""
         if (num := len(self.y)) < wanted:
             return wanted - num
         if num % least:
             return least - num % least
-        return min(fewest_apart, most - num) if num < most and self.has_few(fewest_apart) else 0
+        return min(max(fewest.apart, fewest.alike), most - num) if num < most and self.has_few(fewest) else 0
 
-    def has_few(self, fewest: int) -> bool:
-        """Whether fewer rows than that stand out in a column, or by their target."""
-        return fewest > 1 and len(self.y) > 0 and bool(columns_of_few(self._columns(), fewest).any())
+    def has_few(self, fewest: _Fewest) -> bool:
+        """Whether fewer rows than that stand out in a column, or by their target, or have a combination of values."""
+        if not self.y:
+            return False
+        apart = fewest.apart > 1 and bool(columns_of_few(self._columns(), fewest.apart).any())
+        return apart or bool(self._rare_ones(fewest.alike).any())
+
+    def _rare_ones(self, fewest: int) -> Array:
+        found = combinations_of(np.array(self.x)) if fewest > 1 else None
+        return np.zeros(len(self.y), dtype=np.bool_) if found is None else found.rare(fewest)
 
     def cut(self, num: int) -> None:
         """Keep the first rows alone."""
         self.x, self.numbers, self.y, self.told = self.x[:num], self.numbers[:num], self.y[:num], self.told[:num]
 
-    def leave_few_out(self, fewest: int) -> None:
+    def leave_few_out(self, fewest: _Fewest) -> None:
         """Leave out rows that stand out where fewer than that do, and those that then do."""
         while self.has_few(fewest):
             columns = self._columns()
-            kept = np.flatnonzero((levelled(columns.copy(), fewest) == columns).all(axis=1))
+            stays = (levelled(columns.copy(), fewest.apart) == columns).all(axis=1)
+            kept = np.flatnonzero(stays & ~self._rare_ones(fewest.alike))
             self._rare += len(columns) - len(kept)
             self.x, self.numbers = [self.x[i] for i in kept], [self.numbers[i] for i in kept]
             self.y, self.told = [self.y[i] for i in kept], [self.told[i] for i in kept]

@@ -15,6 +15,7 @@ import torch
 from kernfed import files, rng
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
+from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Target
@@ -22,6 +23,7 @@ from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.methods.personalise.shared import Shared
+from kernfed_client.data.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.mapped import few_products_of
 from kernfed_client.data.split import JOINED_RULES
@@ -211,6 +213,9 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
+    if request.features.kernel in RANDOM_KERNELS:
+        lengths = np.broadcast_to(request.features.lengthscales, columns.shape[1])[: job.x_train.shape[1]]
+        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]])
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)

@@ -90,7 +90,9 @@ def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers
         plain = ordered(plain, job.schema.features) if job.schema.by_record else plain
         anew = job.data.rules > FIRST_RULES
         block = blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
-        return joined_blocks(block, FewStandOut(plain, policy).allows) if job.data.rules >= JOINED_RULES else block
+        if job.data.rules < JOINED_RULES:
+            return block
+        return joined_blocks(block, FewStandOut(plain, policy, job.data.rules).allows)
 
     block = job.memo("blocks of points", blocks)
     chosen = np.arange(num_rows) if num >= num_rows else np.sort(next(batches(order, num_rows, num, block)))

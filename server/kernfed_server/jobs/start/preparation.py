@@ -284,8 +284,9 @@ def _note_large_batches(job: JobFile, described: Mapping[str, DataDescription], 
         where = [f"{client} ({num:,} rows)" for client, num in larger.items()]
         run.note(
             f"batches of method.batch_size = {asked} would hold a few rows that stand out in a column, or of a class, "
-            f"at {listed(where, more=_MORE)}; they are as large as it takes there for policy.min_rows of them. Leave "
-            "out columns in which few rows differ, or set method.batch_size to so many"
+            f"or alike in columns of few values, at {listed(where, more=_MORE)}; they are as large as it takes there "
+            "for policy.min_rows of them. Leave out columns in which few rows differ, or set method.batch_size to so "
+            "many"
         )
 
 

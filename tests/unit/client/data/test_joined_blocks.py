@@ -55,7 +55,7 @@ def test_a_mark_has_no_few_rows_in_a_block(mark: str, fewest: int) -> None:
 
 def test_a_site_may_allow_few_rows() -> None:
     """The policy's other values leave blocks as they are."""
-    allowed = PolicySection(min_rows=LEAST, sparse_columns="allow", rare_classes="allow")
+    allowed = PolicySection(min_rows=LEAST, sparse_columns="allow", rare_classes="allow", few_values="allow")
     for data in (rows("tenth"), rows(labels=["yes", "no", "no"] * (NUM // 3))):
         np.testing.assert_array_equal(np.bincount(blocks(data, allowed)[0]), LEAST)
 
@@ -76,3 +76,14 @@ def test_blocks_of_all_jobs_lie_in_one_another() -> None:
     sets = [[frozenset(np.flatnonzero(found == k).tolist()) for k in range(found.max() + 1)] for found in jobs]
     for one, two in itertools.combinations(sets, 2):
         assert all(a <= b or b <= a or not a & b for a in one for b in two)
+
+
+def test_combinations_of_two_marks() -> None:
+    """Each block has none of a combination of values, or enough; where few rows have one, blocks stay as they are."""
+    data = rows("half", "fifth")
+    found, judge = blocks(data)
+    kind = 2 * data.x[:, 1] + data.x[:, 2]
+    counts = np.array([np.bincount(kind[found == k].astype(int), minlength=4) for k in range(found.max() + 1)])
+    assert not ((counts > 0) & (counts < LEAST)).any()
+    assert judge.blamed.tolist() == [False, True, True, False]
+    assert (blocks(data, PolicySection(min_rows=LEAST, few_values="allow"))[0].max()) > found.max()

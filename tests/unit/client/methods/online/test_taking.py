@@ -24,11 +24,24 @@ def marked(num: int, every: int) -> PartitionData:
 
 
 def rounds(
-    table: PartitionData, fewest_apart: int, num: int = 200, batch_rows: int = 1, most_rows: int = 64 * LEAST
+    table: PartitionData,
+    fewest_apart: int,
+    num: int = 200,
+    batch_rows: int = 1,
+    most_rows: int = 64 * LEAST,
+    fewest_alike: int = 1,
 ) -> list[Taken]:
     """What a client takes of a table, round after round, to its end."""
     limits = Limits(np.inf, -np.inf, np.inf)
-    taker = RowTaker(TableStream(table), lambda x: x, LEAST, limits, fewest_apart=fewest_apart, most_rows=most_rows)
+    taker = RowTaker(
+        TableStream(table),
+        lambda x: x,
+        LEAST,
+        limits,
+        fewest_apart=fewest_apart,
+        most_rows=most_rows,
+        fewest_alike=fewest_alike,
+    )
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     found = []
@@ -113,3 +126,16 @@ def test_a_round_grows_to_what_the_coordinator_believes() -> None:
     found = rounds(marked(400, 8), LEAST, most_rows=60)
     assert max(len(taken.y) for taken in found) <= 60
     assert sum(len(taken.y) for taken in found) > 300
+
+
+def test_a_round_has_enough_rows_of_each_combination() -> None:
+    """Of the eight combinations of three marks; without the rule rounds of ten rows have a few of each."""
+    draw = np.random.default_rng(5)
+    x = (draw.uniform(size=(1200, 3)) < 0.5).astype(np.float64)
+    table = PartitionData(x, None, draw.normal(size=1200), 0, np.arange(2, 1202))
+    for alike, fewest in ((LEAST, LEAST), (1, 1)):
+        found = [np.array(taken.x) for taken in rounds(table, 1, fewest_alike=alike) if len(taken.y)]
+        counts = [np.unique(rows, axis=0, return_counts=True)[1].min() for rows in found]
+        assert min(counts) >= fewest
+        assert (min(counts) < LEAST) == (alike == 1)
+        assert sum(map(len, found)) > 1100

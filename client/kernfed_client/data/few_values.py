@@ -1,0 +1,71 @@
+"""Columns of so few values that random features of them would tell of single rows: such a job is refused.
+
+Neither a lengthscale nor a number of features helps, as `kernfed.maths.combinations` says, and to leave such rows out,
+or to take them as others, costs more than a linear map does. So the job is refused where fewer rows than
+`policy.min_rows` have one of the combinations. Where each has enough, blocks are joined until each of them has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import structlog
+
+from kernfed.arrays import Floats
+from kernfed.errors import PolicyError
+from kernfed.jobs.client_file import PolicySection
+from kernfed.maths.combinations import combinations_of
+from kernfed.wording import listed
+from kernfed_client.data.few_in_columns import fewest_alike
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.partition_data import in_file
+from kernfed_client.data.partitions import LocalData
+
+log = structlog.get_logger(__name__)
+
+
+def refuse_few_alike(job: LocalJob, lengthscales: tuple[float, ...] | None = None, x: Floats | None = None) -> None:
+    """Refuse functions of the feature columns of which few rows have a combination of values, of few that there may be.
+
+    Args:
+        job: Its rows are scaled.
+        lengthscales: Those of a feature map or kernel, one or P; unset: functions change as fast as they like.
+        x: Training rows as the functions see them, (n, P); unset: the scaled ones.
+
+    Raises:
+        JobStateMissingError: The rows were not scaled yet.
+        PolicyError: Names the remedies, and neither values nor numbers.
+    """
+    lengths = None if lengthscales is None else np.array(lengthscales)
+    refuse_few_in(job.file.policy, job.data, job.schema.features, job.x_train if x is None else x, lengths)
+
+
+def refuse_few_in(
+    policy: PolicySection, data: LocalData, features: Sequence[str], x: Floats, lengthscales: Floats | None = None
+) -> None:
+    """Refuse as `refuse_few_alike`, on rows that no job has prepared.
+
+    Args:
+        policy: Of the client file.
+        data: The rows.
+        features: Names of their columns, P.
+        x: Training rows as the functions see them, (n, P).
+        lengthscales: One or P; None: functions change as fast as they like.
+
+    Raises:
+        PolicyError: As `refuse_few_alike`.
+    """
+    least = fewest_alike(policy, data.rules)
+    found = combinations_of(x, lengthscales) if 1 < least <= len(x) else None
+    if found is None or not (rare := found.rare(least)).any():
+        return
+    names = listed([repr(features[j]) for j in found.columns])
+    where = in_file(data.train.row_numbers[rare])
+    log.warning("few rows share values of the columns of a job, which is refused", columns=names, rows=where)
+    raise PolicyError(
+        f"column {names}: their values have so few combinations that random features, networks and kernels of them "
+        "would tell the sum of the targets of each, and fewer rows than policy.min_rows have some of these; use "
+        'features.kernel = "linear" or "polynomial2", other columns, or let this client\'s administrator set '
+        'policy.few_values = "allow"'
+    )
