@@ -17,7 +17,7 @@ from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
-from kernfed.jobs.client_file import ClientFile, job_folder
+from kernfed.jobs.client_file import ClientFile, PartitionFile, job_folder
 from kernfed.maths.few_rows import FewProducts
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
@@ -95,6 +95,12 @@ class LocalJob(StepMemory):
     def schema(self) -> DataSchema:
         """The job's demands on the data."""
         return _made(self._described, "data.describe").schema
+
+    @property
+    def train_file(self) -> PartitionFile | None:
+        """The file that the training rows are of; None: they were given."""
+        section = self.file.datasets.get(self.dataset)
+        return None if section is None or self._load is not None else section.train
 
     @property
     def dataset(self) -> str:

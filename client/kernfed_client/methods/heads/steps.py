@@ -46,7 +46,7 @@ from kernfed.methods.heads.messages import (
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
 from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
-from kernfed.methods.heads.tensors.solvers import lanczos
+from kernfed.methods.heads.tensors.solvers import eigen, lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
@@ -125,6 +125,8 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     head, w = _head(_opened(job), request.ridge), _weights(job, request.weights, request.step)
     if request.solver is HeadSolver.LANCZOS:
         job.require(lanczos.basis_size(w.numel(), request.rank) * w.numel(), "the basis of the lanczos solver")
+    if request.solver is HeadSolver.EIGEN:
+        job.require(6 * eigen.block_size(w.numel(), request.rank) * w.numel(), "the blocks of the eigen solver")
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
         tolerance=request.tolerance,

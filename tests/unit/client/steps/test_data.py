@@ -301,7 +301,13 @@ def test_numbers_that_overflow_name_their_column() -> None:
     with pytest.raises(DataError, match="column 'b' exceeds"):
         data.standardise(
             job,
-            StandardiseRequest(classes=(), mean=np.zeros(2), deviation=np.array([1.0, 1e-300]), median_distance=False),
+            StandardiseRequest(
+                classes=(),
+                mean=np.zeros(2),
+                deviation=np.array([1.0, 1e-300]),
+                median_distance=False,
+                bounds=(0.0, 10.0),
+            ),
         )
 
 

@@ -39,7 +39,7 @@ HOSTILE = {
     "products": ("personalise.statistics", changed(moment=lambda m: 1e3 * m), "products of inputs and targets"),
     "squares": ("personalise.statistics", changed(gram=lambda g: -g), "mean square of an input is negative"),
     "counts": ("personalise.statistics", changed(num_rows=lambda n: 1000 * n), "stated 17 training rows before"),
-    "scores": ("personalise.crossfit", changed(losses=lambda v: 1e9 * v), "more than 1e+06 times"),
+    "scores": ("personalise.crossfit", changed(losses=lambda v: 1e9 * v), "1e+06 times is the most"),
     "signs": ("personalise.crossfit", changed(variances=lambda v: -1 - v), "variances holds a negative sum"),
 }
 
