@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed_testing.adversary import ON, Target, moment_job, rows
+from kernfed.federation.messages.evaluation import Evaluation
+from kernfed_testing.adversary import MIN_ROWS, ON, Target, moment_job, rows
 from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
 
 
-def moments_of_test_rows(target: Target, columns: Sequence[str], num_rows: int) -> tuple[Floats, Floats]:
+def moments_of_test_rows(
+    target: Target, columns: Sequence[str], num_rows: int, **data: object
+) -> tuple[Floats, Floats]:
     """Σ x x' and Σ x y over the test rows, by the errors of nine models whose weights the operator gets.
 
     Σ (y - w'x)² is linear in what is not known: Σ y², Σ x y and Σ x x'.
@@ -23,7 +26,7 @@ def moments_of_test_rows(target: Target, columns: Sequence[str], num_rows: int) 
     twice = np.where(upper[0] == upper[1], 1.0, 2.0)
     for steps in (1, 2, 4):
         for rate in (0.3, 0.8, 1.3):
-            job = moment_job(data={"features": list(columns)}, local_steps=steps, learning_rate=rate)
+            job = moment_job(data={"features": list(columns), **data}, local_steps=steps, learning_rate=rate)
             told = target.ask(job)
             w = told.weights.ravel()
             equations.append([1.0, *(-2 * w), *(np.outer(w, w)[upper] * twice)])
@@ -48,3 +51,24 @@ def test_few_test_rows_that_have_a_mark(tmp_path: Path, policy: str, num_rows: i
     assert (np.abs(np.subtract(found, own)).max() < 1e-6) == (policy == SPARSE_OFF)
     if policy == ON:
         np.testing.assert_allclose(found, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ['near_jobs = "allow"', ON])
+def test_a_gap_among_rows_to_train_and_to_test_on(tmp_path: Path, policy: str) -> None:
+    """A job trains on all rows, another trains and is measured on all but one: what is left over is this one."""
+    table, place = rows(), 33
+    more: list[float | str] = list(np.random.default_rng(3).normal(size=60))
+    more[place] = ""
+    target = Target(tmp_path, {**table, "more": more}, policy)
+    whole = target.ask(moment_job(data={"features": ["x0"]}))
+    split = {"missing": "drop-rows", "test_fraction": 0.25}
+    part = target.ask(moment_job(data={"features": ["x0", "more"], **split}))
+    if policy == ON:
+        assert "train and are measured on" in part.refusal
+        assert not part.of(Evaluation)
+        return
+    assert len(whole.train - part.train) > MIN_ROWS
+    assert len(whole.train - part.train - part.test) == 1
+    _, tested = moments_of_test_rows(target, ["x0", "more"], len(part.test), **split)
+    found = len(whole.train) * whole.weights[0, 0] - len(part.train) * part.weights[0, 0] - tested[0]
+    assert found == pytest.approx(float(str(table["x0"][place])) * float(str(table["y"][place])), abs=1e-6)
