@@ -21,8 +21,8 @@ from kernfed.maths.folds import joined, keep_apart, number, row_digests
 from kernfed.rng import Words, stream
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.records import mixed
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.records import Records, are_copies
+from kernfed_client.data.guards.records import Records, are_copies
+from kernfed_client.data.reading.partition_data import PartitionData
 
 FIRST_RULES, JOINED_RULES, COMBINED_RULES, SUMS_RULES, RULES = 1, 3, 4, 5, 5
 """By which a job's rows are taken, told beside the digest of its rows so that a job goes on by those that it was begun
