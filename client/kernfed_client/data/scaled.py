@@ -13,9 +13,9 @@ from kernfed.maths.clipping import clip_rows
 from kernfed.maths.few_rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.ranges import whole_limit
-from kernfed_client.data.split import COMBINED_RULES
+from kernfed_client.data.guards.split import COMBINED_RULES
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.ranges import whole_limit
 
 
 @dataclass(frozen=True, slots=True)

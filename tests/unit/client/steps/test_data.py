@@ -28,11 +28,11 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device
+from kernfed_client.data.guards.split import JOINED_RULES, RULES
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.data.scaled import scale
-from kernfed_client.data.split import JOINED_RULES, RULES
 from kernfed_client.steps import data
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.places import HEART

@@ -31,8 +31,8 @@ from kernfed.methods.online.messages import DrawDictionaryRequest, OpenStreamReq
 from kernfed.methods.reweight.mixture_messages import FoldSumsRequest
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.steps.registry import STEPS
 
 LIMIT = 16 << 20

@@ -24,11 +24,11 @@ from kernfed.arrays import Array
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
-from kernfed_client.data.row_marks import marks_of_file
-from kernfed_client.data.row_spans import tells_of_few
-from kernfed_client.data.split import digest_words
+from kernfed_client.data.guards.row_marks import marks_of_file
+from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.data.guards.split import digest_words
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from kernfed.errors import PolicyError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.maths.statistics import moments, pool_moments, pooled_deviation
-from kernfed_client.data.own_rows import refuse_lengthscale, refuse_scales
+from kernfed_client.data.guards.own_rows import refuse_lengthscale, refuse_scales
 
 NAMES = ("a", "b")
 OWN = moments(np.random.default_rng(1).normal([3.0, -1.0], [2.0, 1.0], (30, 2)))

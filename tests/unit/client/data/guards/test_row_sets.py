@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data import row_sets
-from kernfed_client.data.partitions import load_local_data
-from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.guards import row_sets
+from kernfed_client.data.guards.row_sets import refuse_near_sets
+from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import regression
 
 PLAIN = replace(regression(), test_fraction=0.0)

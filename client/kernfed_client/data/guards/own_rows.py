@@ -21,7 +21,7 @@ LEAST_SHARE = 1e-6
 MOST_ROUNDED = 0.01
 """Part of a client's own deviation that the subtraction of a mean may round its rows by."""
 _ROUNDED_ALREADY = 16
-"""A mean that rounds them by no more than so many times what they are rounded by as they are is none that was made up."""
+"""A mean may round them by so many times what they are rounded by as they are."""
 MOST_TIMES = 1e3
 """A client's own median distance is at most so many times a lengthscale that follows from all clients'."""
 
