@@ -54,8 +54,9 @@ def test_means_that_round_rows_to_a_few_numbers(deviation: float, bounds: tuple[
 
 
 def test_numbers_that_are_rounded_as_they_are() -> None:
-    """Times in nanoseconds, of which a site has those of a second, lie near the mean of all sites' by their size."""
-    own = moments(1.7e18 + np.random.default_rng(3).uniform(0.0, 1e9, (30, 1)))
+    """Times in nanoseconds, of which a site has those of an instant, lie near the mean of all sites' by their size."""
+    own = moments(1.7e18 + np.random.default_rng(3).uniform(0.0, 1e4, (30, 1)))
+    assert np.spacing(own.mean) > 0.01 * own.deviation
     refuse_scales(own, ("t",), np.array([1.6e18]), np.array([1e17]), (), "data.standardise")
 
 
