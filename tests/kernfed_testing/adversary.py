@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -88,9 +89,8 @@ class Target:
             given["datasets"]["default"]["test"] = {"path": folder / "test.csv"}  # type: ignore[index]  # a plain table
         self.file = ClientFile.model_validate(given)
         if policy:
-            name, _, value = policy.partition(" = ")
-            wanted = {name: int(value) if value.isdigit() else value.strip('"')}
-            section = type(self.file.policy).model_validate({**self.file.policy.model_dump(), **wanted})
+            wanted = self.file.policy.model_dump() | tomllib.loads(policy)
+            section = type(self.file.policy).model_validate(wanted)
             self.file = self.file.model_copy(update={"policy": section})
 
     def write(self, rows: Mapping[str, Sequence[object]]) -> None:

@@ -21,7 +21,9 @@ TRAINERS: dict[str, dict[str, Any]] = {
     "newton": {"trainer": "newton", "rounds": 20},
     "fedavg": {"trainer": "fedavg", "rounds": 8, "num_frequencies": 30},
 }
-ALIKE = {"alike": {**TRAINERS["fedavg"], "network_scale": "all"}}
+UNJUDGED = {**TRAINERS["fedavg"], "judge": "ridge"}
+"""Networks without rounds in which they are judged: for what these have nothing to do with."""
+ALIKE = {"alike": {**UNJUDGED, "network_scale": "all"}}
 
 
 def concept_rows(sizes: tuple[int, ...] = (14, 15, 16, 17, 18, 19), groups: int = 2, seed: int = 0) -> dict[str, Rows]:

@@ -6,6 +6,6 @@ import pytest
 
 from kernfed_testing.adversary import ON
 
-SPARSE_OFF = 'sparse_columns = "allow"'
+SPARSE_OFF = 'sparse_columns = "allow"\nfew_values = "allow"'
 sparse_guards = pytest.mark.parametrize("policy", [SPARSE_OFF, ON])
 """Runs a test with a client that takes all columns as they are, and with one whose policy is the default."""

@@ -23,8 +23,8 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.steps.registry import STEPS
 
 LIMIT = 16 << 20

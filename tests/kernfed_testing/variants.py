@@ -38,6 +38,7 @@ METHODS = installed(
         "head exact": {**HEAD, "solver": "exact", "warm_start": False},
         "head cg": {**HEAD, "solver": "cg", "validation_fraction": 0.0, "rounds": 60},
         "head lanczos": {**HEAD, "solver": "lanczos", "step": "paper"},
+        "head as printed": {**HEAD, "solver": "eigen", "step": "paper", "gradient": "own"},
         "head lbfgs": {**HEAD, "solver": "lbfgs", "step": "paper", "line_search": True},
         "fedavg": {"name": "fedavg", "rounds": 2},
         "fedavg head": {"name": "fedavg", "loss": "squared", "rounds": 2},

@@ -25,6 +25,8 @@ class AgreedLengthscale:
     """Whether it is a median of the clients' median distances, and not a number of the job file."""
     drawn: bool = False
     """Whether the rows for it are drawn."""
+    own: float = 0.0
+    """This client's median distance; 0: it has none, or told none."""
 
 
 def alone(job: LocalJob) -> LocalJob:

@@ -17,7 +17,7 @@ from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
-from kernfed.jobs.client_file import ClientFile, job_folder
+from kernfed.jobs.client_file import ClientFile, PartitionFile, job_folder
 from kernfed.maths.few_rows import FewProducts
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
@@ -27,10 +27,10 @@ from kernfed.tensors.rows import SMALL, FeatureRows
 from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
-from kernfed_client.data.few_in_columns import fewest_apart
+from kernfed_client.data.guards.few_in_columns import fewest_apart
 from kernfed_client.data.loading import Loader, load_rows
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
 from kernfed_client.data.step_memory import StepMemory
@@ -95,6 +95,12 @@ class LocalJob(StepMemory):
     def schema(self) -> DataSchema:
         """The job's demands on the data."""
         return _made(self._described, "data.describe").schema
+
+    @property
+    def train_file(self) -> PartitionFile | None:
+        """The file that the training rows are of; None: they were given."""
+        section = self.file.datasets.get(self.dataset)
+        return None if section is None or self._load is not None else section.train
 
     @property
     def dataset(self) -> str:

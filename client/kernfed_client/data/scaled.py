@@ -13,7 +13,8 @@ from kernfed.maths.clipping import clip_rows
 from kernfed.maths.few_rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.ranges import whole_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def scale(
         deviation: Per feature column, (P,), above 0.
         bounds: Per feature column, training rows are taken at most so far from 0 once scaled, 0: as they are; empty:
             all are.
-        least: Fewest training rows that stand out in a column once they are bounded.
+        least: Fewest training rows that stand out in a column once they are bounded; each bound is one for a multiple
+            of so many, the outermost.
 
     Raises:
         WireError: Another number of columns, or a deviation that is not above 0.
@@ -122,7 +124,13 @@ def _bounded(x: Floats, bounds: tuple[float, ...], least: int) -> Floats:
     if not any(bounds):
         return x
     limit = np.where(np.array(bounds) > 0, bounds, np.inf)
-    return without_few(np.clip(x, -limit, limit), least)[0]
+    bounded = np.clip(x, -limit, limit)
+    for j in np.flatnonzero(np.isfinite(limit)):
+        # Two jobs with bounds on two sides of a row would tell it, so that each bound takes whole multiples of rows.
+        low, high = (whole_limit(values, -limit[j], least) for values in (x[:, j], -x[:, j]))
+        bounded[x[:, j] < low, j] = -limit[j]
+        bounded[-x[:, j] < high, j] = limit[j]
+    return without_few(bounded, least)[0]
 
 
 def _standardised(x: Floats, centre: Floats, divisor: Floats, schema: DataSchema) -> Floats:

@@ -16,7 +16,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import NetworkSpec, layout, read_spec
 from kernfed.models.tensors.predict import network_scores
 from kernfed.tensors.networks import dtype_of
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_private_model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernfed import rng
@@ -26,10 +27,11 @@ from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
-from kernfed_client.data.few_values import refuse_few_alike
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.guards.few_values import refuse_few_alike
+from kernfed_client.data.guards.own_rows import refuse_lengthscale, refuse_scales
+from kernfed_client.data.guards.told import told
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.told import told
 
 
 def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
@@ -73,7 +75,12 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
     Raises:
         JobStateMissingError: The data were not read yet.
         DataError: The agreed classes lack one of this client's.
+        PolicyError: The scales cannot be those of rows of which this client's are a part.
     """
+    if job.file.policy.min_rows > 1:
+        own, _ = finite_moments(job.data, job.schema, job.dataset)
+        scales = request.mean.astype(np.float64), request.deviation.astype(np.float64), request.bounds
+        refuse_scales(own, job.schema.features, *scales, request.step)
     job.standardise(request.classes, request.mean, request.deviation, request.bounds)
     rule = job.memory(AgreedLengthscale)
     rule.median, rule.drawn = request.median_distance, request.drawn
@@ -81,6 +88,7 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         return Standardised(num_rows=job.num_rows, median_distance=0.0)
     draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None
     found = median_distance(job.x_train, draw, least=job.file.policy.min_rows)
+    rule.own = found.value
     return Standardised(num_rows=job.num_rows, median_distance=found.value, ties=found.ties)
 
 
@@ -90,10 +98,14 @@ def map_features(job: LocalJob, request: MapFeaturesRequest) -> FeaturesMapped:
     Raises:
         JobStateMissingError: The rows were not scaled yet.
         WireError: The coordinator counts other outputs than this client.
-        PolicyError: Random features would tell of few rows, since the columns have few values.
+        PolicyError: Random features would tell of few rows, since the columns have few values; or the lengthscale
+            is said to follow from the clients' rows, and cannot.
     """
+    rule = job.memory(AgreedLengthscale)
     if request.features.kernel in RANDOM_KERNELS:
         refuse_few_alike(job, request.features.lengthscales)
+        if rule.median and job.file.policy.min_rows > 1:
+            refuse_lengthscale(rule.own, request.features, request.step)
     if request.num_outputs != job.num_outputs:
         raise WireError(
             f"data.map_features: {request.num_outputs} outputs, but the task has {job.num_outputs} at this client"

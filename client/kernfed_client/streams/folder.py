@@ -14,7 +14,8 @@ import structlog
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed_client.data.partition_data import partition_source
+from kernfed_client.data.guards.row_marks import RECENT, RowMarks, mark_at
+from kernfed_client.data.reading.partition_data import partition_source
 from kernfed_client.streams.faults import MEANING, FileChange, RowFault
 from kernfed_client.streams.notices import NOTICES
 from kernfed_client.streams.place import Finished, Inode, Place, inode_of, mark_in, mark_of, moved, rotated_after
@@ -38,6 +39,7 @@ class _Read:
     rows: list[Row] = field(default_factory=list)
     faults: Counter[RowFault] = field(default_factory=Counter)
     changes: Counter[FileChange] = field(default_factory=Counter)
+    lost: list[int] = field(default_factory=list)
 
     @property
     def seen(self) -> int:
@@ -69,12 +71,15 @@ class FolderStream:
     dataset: str
     classes: tuple[str, ...] = ()
     live: bool = True
+    marked: bool = True
     num_rows: int = 0
     _names: list[str] = field(default_factory=list)
     _hidden: tuple[tuple[Finished, ...], frozenset[str]] = ((), frozenset())
     """Files with the names of streams that were read to their end under another name."""
     _header: tuple[Inode | None, int, Header] | None = None
     _table: tuple[Inode | None, int, Any] | None = None
+    _marks: tuple[Inode | None, int, RowMarks] | None = None
+    """Behind which offset of a file, and the lines before it."""
     _moved: Path | None = None
     """Where the file of the place was found last."""
     _told: set[str] = field(default_factory=set)
@@ -113,7 +118,7 @@ class FolderStream:
                     continue  # it is complete only now, and its last line may lack a line break
                 place = self._next(place, path, following, read)
         waits = bool(NOTICES.waits(self.folder))
-        return Chunk(tuple(read.rows), place.position(), dict(read.faults), dict(read.changes), waits)
+        return Chunk(tuple(read.rows), place.position(), dict(read.faults), dict(read.changes), waits, tuple(read.lost))
 
     def leave_out(self, fault: RowFault, where: str) -> None:
         """See `Stream.leave_out`."""
@@ -247,6 +252,7 @@ class FolderStream:
                 line = _count_lines(file, offset)
             if header is not None and not offset:
                 offset, line = header.start, 1
+            marks = self._marks_at(file, place.inode, offset)
             file.seek(offset)
             while len(read.rows) < max_rows:
                 raw = file.readline(_MAX_LINE)
@@ -256,10 +262,12 @@ class FolderStream:
                 text = raw.decode(self.file.encoding, errors="replace").strip()
                 if not text:
                     continue
+                mark = marks.add(raw)
                 cells = None if header is None else reader.cells(text.lstrip("\ufeff"))
                 row = reader.json_row(text) if header is None else reader.csv_row(cells, header)
                 if not isinstance(row, RowFault):
-                    read.rows.append(row if row.key is None else replace(row, where=f"{path.name}, line {line}"))
+                    where = "" if row.key is None else f"{path.name}, line {line}"
+                    read.rows.append(replace(row, where=where, mark=mark))
                 elif header is not None and cells is not None and reader.is_header(cells):
                     header_at, former = offset - len(raw), header
                     header = reader.header(cells, len(raw))
@@ -269,11 +277,21 @@ class FolderStream:
                         read.changes[FileChange.HEADER] += 1
                 else:
                     read.faults[row] += 1
+                    read.lost.append(mark)
                     self.leave_out(row, f"{path.name}, line {line}")
             if offset == place.offset:
                 return place
-            mark = mark_in(file, offset)
-            return replace(place, offset=offset, line=line, header=header_at, size=offset, mark=mark)
+            self._marks = place.inode, offset, marks
+            return replace(place, offset=offset, line=line, header=header_at, size=offset, mark=mark_in(file, offset))
+
+    def _marks_at(self, file: BinaryIO, inode: Inode | None, offset: int) -> RowMarks:
+        """What marks the lines behind a place."""
+        if self._marks is not None and self._marks[:2] == (inode, offset):
+            return self._marks[2].copy()
+        marks = RowMarks()
+        for line in _last_lines(file, offset):
+            marks.add(line)
+        return marks
 
     def _reader(self, name: str) -> RowReader:
         file = self.file.model_copy(update={"path": self.folder / name})
@@ -301,15 +319,19 @@ class FolderStream:
         offset = place.offset
         if records is None or offset >= len(records):
             return place
+        content = mark_of(path, size)
         while offset < len(records) and len(read.rows) < max_rows:
             row = reader.record_row(records[offset])
             offset += 1
+            mark = mark_at(content.encode(), offset)
             if isinstance(row, RowFault):
                 read.faults[row] += 1
+                read.lost.append(mark)
                 self.leave_out(row, f"{path.name}, row {offset}")
             else:
-                read.rows.append(row if row.key is None else replace(row, where=f"{path.name}, row {offset}"))
-        return replace(place, offset=offset, line=offset + 1, size=size, mark=mark_of(path, size))
+                where = "" if row.key is None else f"{path.name}, row {offset}"
+                read.rows.append(replace(row, where=where, mark=mark))
+        return replace(place, offset=offset, line=offset + 1, size=size, mark=content)
 
     def _parquet(
         self, reader: RowReader, path: Path, place: Place, size: int, *, last: bool
@@ -345,3 +367,16 @@ def _count_lines(file: BinaryIO, size: int) -> int:
         lines += part.count(b"\n")
         size -= len(part)
     return lines
+
+
+def _last_lines(file: BinaryIO, size: int) -> list[bytes]:
+    """The last lines with content of the first bytes of a file, as many as marks look at."""
+    part = 1 << 14
+    while True:
+        start = max(0, size - part)
+        file.seek(start)
+        lines = file.read(size - start).split(b"\n")
+        found = [line for line in lines[start > 0 :] if line.strip()]
+        if not start or len(found) >= RECENT:
+            return found[-RECENT:]
+        part *= 4

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
-from kernfed.jobs.client_file import ClientFile, StreamFile
-from kernfed_client.data.partitions import read_partition
+from kernfed.jobs.client_file import ClientFile, PartitionFile, StreamFile
+from kernfed_client.data.guards.row_marks import marks_of_file
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import read_partition
 from kernfed_client.streams.feeds import spool_folder
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Stream, TableStream
@@ -26,7 +28,7 @@ def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple
         return None
     if stream.source == "file":
         whole = replace(schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
-        return TableStream(read_partition(stream, whole, dataset, "stream"), classes)
+        return table_stream(stream, read_partition(stream, whole, dataset, "stream"), classes)
     if stream.source == "follow":
         _check_encoding(stream, dataset)
         return FolderStream(stream.path, stream, schema, dataset, classes)
@@ -37,6 +39,19 @@ def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple
             "`kernfed-client run`, or use a file"
         )
     return FolderStream(folder, stream, schema, dataset, classes)
+
+
+def table_stream(file: PartitionFile | None, table: PartitionData, classes: tuple[str, ...]) -> TableStream:
+    """A table as a stream; its rows have marks if they are of a file.
+
+    Raises:
+        DataError: The file cannot be read any more.
+    """
+    try:
+        marks = [] if file is None else marks_of_file(file, table.row_numbers)
+    except OSError as err:
+        raise DataError(f"the rows of {file and file.path.name} cannot be read again; start the job anew") from err
+    return TableStream(table, classes, marks)
 
 
 def _check_encoding(file: StreamFile, dataset: str) -> None:

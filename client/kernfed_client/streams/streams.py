@@ -6,14 +6,14 @@ was killed goes on at the same row: none is lost, none counts twice. Reading nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.streams.faults import FileChange, RowFault
 
 Position = Mapping[str, Any]
@@ -34,6 +34,8 @@ class Row:
     """Which row of a table that is replayed, from 0; -1: of a live stream."""
     where: str = ""
     """File and line, for the client's own log; of rows with a key alone."""
+    mark: int = -1
+    """See `kernfed_client.data.guards.row_marks`; -1: the stream has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Chunk:
     """What happened to files between the positions."""
     waits_for_disk: bool = False
     """Whether rows are at hand that cannot be written down, for the disk is full or gone."""
+    lost: tuple[int, ...] = ()
+    """Marks of rows between the positions that were left out for a fault."""
 
     @property
     def num_skipped(self) -> int:
@@ -63,6 +67,8 @@ class Stream(Protocol):
     """Whether rows may come after the last one there is now."""
     num_rows: int
     """Rows of a stream that ends; 0 of a live one."""
+    marked: bool
+    """Whether its rows have marks."""
 
     def read(self, position: Position, max_rows: int) -> Chunk:
         """At most `max_rows` rows behind a position; none where there are none now."""
@@ -82,8 +88,11 @@ class TableStream:
 
     live = False
 
-    def __init__(self, table: PartitionData, classes: tuple[str, ...] = ()) -> None:
+    def __init__(self, table: PartitionData, classes: tuple[str, ...] = (), marks: Sequence[int] = ()) -> None:
+        """`marks` of the table's rows; empty: they have none."""
         self.x = table.x
+        self.marked = len(marks) > 0
+        self._marks = marks or [-1] * table.num_rows
         self.num_rows = table.num_rows
         if table.y is not None:
             self.y = table.y
@@ -95,7 +104,7 @@ class TableStream:
         """See `Stream.read`."""
         start = int(position.get("row", 0))
         stop = min(start + max_rows, self.num_rows)
-        rows = tuple(Row(self.x[i], float(self.y[i]), None, i) for i in range(start, stop))
+        rows = tuple(Row(self.x[i], float(self.y[i]), None, i, mark=self._marks[i]) for i in range(start, stop))
         return Chunk(rows, {"row": stop})
 
     def ended(self, position: Position) -> bool:

@@ -83,7 +83,7 @@ def rounds_text(job: JobInfo) -> str:
     """Rounds closed, of how many there may be; where several models are trained in turn, of how many models."""
     if not job.num_rounds:
         return str(job.round_num)
-    each = job.settings.get("method", {}).get("rounds", job.num_rounds)  # lists tell no settings
+    each = job.settings.get("method", {}).get("rounds", job.num_rounds)
     turns = f" ({job.num_rounds // each} models in turn, up to {each} rounds each)" if each < job.num_rounds else ""
     return f"{job.round_num}/{job.num_rounds}{turns}"
 

@@ -1,9 +1,10 @@
 """What a job file fixes of its method's requests, so that a client can hold a coordinator to a signed file.
 
-Held to the file are the data set and its schema, the feature map as far as the file gives it, the job whose state is
-gone on from, and the numbers that the method names in `Method.fixed`. What follows from the clients' rows, or from
-rules such as `auto`, is not. A signed job may go on under a later release: who changes what a schema or a map is by
-the file lets the former one pass here too.
+Held to the file are the data set and its schema, the scales and the feature map as far as the file gives them, the
+network, the job whose state is gone on from, and the numbers that the method names in `Method.fixed`. What follows from
+the clients' rows, or from rules such as `auto`, is not; of that a client judges by its own rows
+(`kernfed_client.data.guards.own_rows`). A signed job may go on under a later release: who changes what a schema or a
+map is by the file lets the former one pass here too.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from kernfed import rng
+from kernfed.arrays import Array
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import Request
-from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest
+from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
+from kernfed.maths.clipping import BOUND
 from kernfed.methods.registry import method_of
+from kernfed.methods.shared_settings import NetworkSection
+from kernfed.models.network_spec import NetworkSpec
 
 _SPLIT = ("copies_together", "by_content")
 """Of a schema, where `data.split` says which rows are held out."""
@@ -60,6 +67,9 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
                 yield field.name, asked, getattr(schema, field.name)
     elif isinstance(request, MapFeaturesRequest) and not named_files(job):
         yield from _feature_pairs(job, request.features)
+    elif isinstance(request, StandardiseRequest) and not (named_files(job) or job.start_from):
+        yield from _scale_pairs(job, request)
+    yield from _network_pairs(job, request)
     method = method_of(job.method)
     begun = method.begun(job.method)
     for field in fields(request):
@@ -74,6 +84,38 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
             yield field.name, asked, within.says
     if request.goes_on_from is not None and (job.former is not None or not job.start_from):
         yield "the state of job", request.goes_on_from, "" if job.former is None else job.former.job_id
+
+
+def _scale_pairs(job: JobFile, asked: StandardiseRequest) -> Iterator[tuple[str, object, object]]:
+    data = job.data
+    if data is None:
+        return
+    if data.classes:
+        yield "classes", asked.classes, data_schema(job).classes
+    if not isinstance(lengthscale(job), str):
+        yield "median_distance", asked.median_distance, False
+    if not data.standardise:
+        yield "deviations", _other_than(asked.deviation, 1.0), []
+        if not job.shifts_columns:
+            yield "means", _other_than(asked.mean, 0.0), []
+    allowed = [0.0, BOUND] if data.standardise and data.scales == "clipped" else [0.0]
+    yield "bounds", _other_than(np.array(asked.bounds), *allowed), []
+
+
+def _other_than(numbers: Array, *allowed: float) -> list[float]:
+    """Those of the numbers that are none of a few."""
+    found: list[float] = numbers[~np.isin(numbers, allowed)].tolist()
+    return found
+
+
+def _network_pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, object]]:
+    asked, section = getattr(request, "network", None), getattr(job.method, "network", None)
+    if not isinstance(asked, NetworkSpec) or not isinstance(section, NetworkSection):
+        return
+    yield "a network", asked.kind, section.kind
+    yield "widths", asked.widths, section.all_widths
+    yield "an image", asked.image, tuple(section.image)
+    yield "batch_norm", asked.batch_norm, section.normed
 
 
 def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:

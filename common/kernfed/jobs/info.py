@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,10 +36,15 @@ class JobInfo:
     waiting_for: str = ""
     job_toml: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The file with all defaults, by the release and the rules that the job began with, as JSON values; empty in lists,
-    and from a coordinator of before."""
+    """The file with all defaults, by the release and the rules that the job began with, as JSON values; in lists
+    `method.rounds` alone; empty from a coordinator of before."""
     submission_sha256: str = ""
     """Digest of what its operator signed, hexadecimal; empty: it is not signed."""
+
+    def in_list(self) -> JobInfo:
+        """The job without its file; of its settings the rounds that a method with several models in turn gives each."""
+        rounds = self.settings.get("method", {}).get("rounds")
+        return replace(self, job_toml="", settings={} if rounds is None else {"method": {"rounds": rounds}})
 
 
 @dataclass(frozen=True, slots=True)

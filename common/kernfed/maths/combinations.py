@@ -47,20 +47,23 @@ class Combinations:
         return found
 
 
-def combinations_of(x: Floats, lengthscales: Floats | float | None = None) -> Combinations | None:
+def combinations_of(
+    x: Floats, lengthscales: Floats | float | None = None, *, grids: bool = True
+) -> Combinations | None:
     """Find columns whose values together are few enough to be listed; None: there are none, or there are too many.
 
     Args:
         x: (n, P).
         lengthscales: Of a feature map, one or P: it does not see columns that span a small part of it; None: of
             functions that change as fast as they like.
+        grids: Whether whole numbers and decimals can be listed where hardly any comes twice.
     """
     spans = np.ptp(x, axis=0) if len(x) else np.zeros(x.shape[1])
     lengths = np.full(len(spans), np.inf) if lengthscales is None else spans / lengthscales
     seen = np.flatnonzero((spans > 0) & (lengths > _SPANS_NOTHING))
     if not 0 < len(seen) <= _MOST_COLUMNS:
         return None
-    nums = np.array([_num_values(x[:, j]) for j in seen])
+    nums = np.array([_num_values(x[:, j], grids) for j in seen])
     seen, nums = seen[np.argsort(nums, kind="stable")], np.sort(nums, kind="stable")
     smooth = np.minimum(nums, np.minimum(_SMOOTH, 1 + np.ceil(_PER_LENGTH * np.minimum(lengths[seen], _SMOOTH))))
     for num in range(len(seen), 0, -1):
@@ -71,13 +74,13 @@ def combinations_of(x: Floats, lengthscales: Floats | float | None = None) -> Co
     return None
 
 
-def _num_values(column: Floats) -> float:
+def _num_values(column: Floats, grids: bool) -> float:
     """How many values a column may have; infinite: nobody lists them."""
     values = np.unique(column)
     if 2 * len(values) <= len(column):
         return float(len(values))
     steps = (values - values[0]) / np.diff(values).min()
-    for part in _STEPS if steps[-1] * _STEPS[0] < MOST_COMBINATIONS else ():
+    for part in _STEPS if grids and steps[-1] < MOST_COMBINATIONS else ():
         if np.abs(steps * part - np.rint(steps * part)).max() < _NEAR:
             return float(np.rint(steps[-1] * part)) + 1.0
     return np.inf

@@ -2,9 +2,9 @@
 
 So are sums over what columns add up to: one less another one that equals it but for two rows, or one less all levels of
 a category that two rows have none of. The span of the columns is searched for vectors that are 0 in all but a few rows,
-as `kernfed_client.data.row_spans` does for sets of rows, by information sets: E. Prange, *The use of information sets
-in decoding cyclic codes*, IRE Transactions on Information Theory 8 (1962) 5-9. In those rows one column is then taken
-to be what the others say.
+as `kernfed_client.data.guards.row_spans` does for sets of rows, by information sets: E. Prange, *The use of information
+sets in decoding cyclic codes*, IRE Transactions on Information Theory 8 (1962) 5-9. In those rows one column is then
+taken to be what the others say.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def without_few(x: Floats, least: int) -> tuple[Floats, tuple[int, ...]]:
 
 def _follow(x: Floats, least: int) -> bool:
     """Have one column follow others in the rows where their sum stands out, in place; whether any did."""
-    columns, a, scale = _scaled(x)
+    columns, a, scale = scaled_columns(x)
     size, done = np.abs(a), False
-    for sums in _candidates(a, size, least):
-        num = _differs(a, size, sums).sum(axis=0)
+    for sums in sparse_sums(a, size, least):
+        num = differs(a, size, sums).sum(axis=0)
         fewest_first = np.argsort(num, kind="stable")
         for coefficients in sums[:, fewest_first[(num > 0)[fewest_first] & (num < least)[fewest_first]]].T:
-            rows = np.flatnonzero(_differs(a, size, coefficients[:, None])[:, 0])
+            rows = np.flatnonzero(differs(a, size, coefficients[:, None])[:, 0])
             if not 0 < len(rows) < least:  # a sum before this one changed a column
                 continue
             place = int(np.argmax(np.abs(coefficients[1:])))  # the first is that of the constant
@@ -97,7 +97,7 @@ def _follow(x: Floats, least: int) -> bool:
     return done
 
 
-def _scaled(x: Floats) -> tuple[Integers, Floats, Floats]:
+def scaled_columns(x: Floats) -> tuple[Integers, Floats, Floats]:
     """Columns that vary, a constant and these of about size 1, (n, 1 + P'), and by what they are divided, (P',)."""
     centre = np.median(x[:_SAMPLE], axis=0)
     scale = np.abs(x - centre).mean(axis=0)
@@ -109,22 +109,28 @@ def _scaled(x: Floats) -> tuple[Integers, Floats, Floats]:
     return columns, np.column_stack([np.ones(len(x)), (x[:, columns] - centre[columns]) / scale]), scale
 
 
-def _candidates(a: Floats, size: Floats, least: int) -> Iterator[Floats]:
-    """Coefficients, (P, Q), of sums of the columns of `a`, (n, P), that may be 0 in all but a few rows."""
+def sparse_sums(a: Floats, size: Floats, most: int) -> Iterator[Floats]:
+    """Coefficients, (P, Q), of sums of the columns of `a`, (n, P), that may be 0 in all rows but a few.
+
+    Args:
+        a: Columns of about size 1, as of `scaled_columns`.
+        size: Of its numbers.
+        most: So many rows are not few any more.
+    """
     draw = stream(0, "few rows")
     for _ in range(_ORDERS):
         rows = draw.permutation(len(a))[: max(4 * a.shape[1], _SAMPLE)]
         solved, free = _echelon(a[rows])
-        weights = _differs(a[rows], size[rows], solved).sum(axis=0)
-        yield solved[:, ~free & (weights > 0) & (weights < least)]
+        weights = differs(a[rows], size[rows], solved).sum(axis=0)
+        yield solved[:, ~free & (weights > 0) & (weights < most)]
         rest = solved[:, free]  # sums that are 0 in the sample, and of which a few may be 0 nearly everywhere
-        apart = _differs(a, size, rest)
+        apart = differs(a, size, rest)
         rest, places = rest[:, apart.any(axis=0)], np.flatnonzero(apart.any(axis=1))
         if rest.shape[1]:
             yield rest @ _echelon((a[places] @ rest)[draw.permutation(len(places))])[0]
 
 
-def _differs(a: Floats, size: Floats, coefficients: Floats) -> Array:
+def differs(a: Floats, size: Floats, coefficients: Floats) -> Array:
     """Where sums of columns are not 0, (n, Q), for coefficients of shape (P, Q); `size` is that of `a`."""
     found: Array = np.abs(a @ coefficients) > _ZERO * (size @ np.abs(coefficients))
     return found

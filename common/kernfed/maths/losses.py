@@ -17,6 +17,10 @@ class Link(enum.StrEnum):
     LOGISTIC = "logistic"
 
 
+MOST_MARGIN = 20.0
+"""Log-odds beyond which a row is certain of its class: e^-20 for all others. No training with a ridge makes most so."""
+
+
 def logistic(f: Floats | float) -> Floats:
     """Compute 1/(1 + exp(-f)) without overflow."""
     p: Floats = 0.5 * (1.0 + np.tanh(0.5 * np.asarray(f)))

@@ -81,6 +81,11 @@ class NetworkSection(Section):
         defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
         return tuple(self.widths) or defaults[self.kind]
 
+    @property
+    def normed(self) -> bool:
+        """Whether hidden layers have batch normalisation."""
+        return False
+
     def spec(self, task: LearningTask, num_columns: int, num_outputs: int, *, batch_norm: bool = False) -> NetworkSpec:
         """The network on so many columns.
 

@@ -7,6 +7,7 @@ and a weighted mean of models is a product. `kernfed.tensors.networks` computes 
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ def make_network_spec(
     return NetworkSpec(kind, task, num_columns, num_outputs, widths, image, count, batch_norm)
 
 
+@functools.lru_cache(maxsize=64)
 def layout(spec: NetworkSpec) -> tuple[Layer, ...]:
     """List the layers in the order of their parameters.
 

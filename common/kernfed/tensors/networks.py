@@ -28,6 +28,7 @@ from kernfed.models.network_spec import (
 )
 from kernfed.tensors import threads
 from kernfed.tensors.links import linked
+from kernfed.tensors.rows_behind import RowsBehind
 
 NORM_EPSILON = 1e-5
 """Added to variances."""
@@ -38,7 +39,13 @@ def dtype_of(spec: NetworkSpec) -> torch.dtype:
     return torch.float32 if spec.kind is NetworkKind.CNN else torch.float64
 
 
-def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+def outputs(
+    spec: NetworkSpec,
+    parameters: Tensor,
+    x: Tensor,
+    seen: list[Tensor] | None = None,
+    inputs: list[Tensor] | None = None,
+) -> Tensor:
     """Compute the last layer's outputs of every network, without a link function.
 
     Args:
@@ -47,6 +54,8 @@ def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor]
         x: Rows, shape (n, d), of the same type and device.
         seen: Where given, batch normalisation uses the mean and variance of these rows, and appends them layer by
             layer, each of shape (N, 2 outputs); else it uses those among the parameters.
+        inputs: Where given, takes what comes into each layer, and of a convolution what leaves it, for
+            `kernfed.tensors.rows_behind`.
 
     Returns:
         Shape (N, n, C).
@@ -60,9 +69,13 @@ def outputs(spec: NetworkSpec, parameters: Tensor, x: Tensor, seen: list[Tensor]
         if layer.is_convolution:
             hidden = _convolution(layer, weights, bias, hidden, first=i == 0, image=spec.image)
             hidden = functional.max_pool2d(functional.relu(_normalise(norm, hidden, seen)), 2)
+            if inputs is not None:
+                inputs.append(hidden.detach())
             if not layers[i + 1].is_convolution:
                 hidden = hidden.reshape(hidden.shape[0], num, -1).transpose(0, 1)
             continue
+        if inputs is not None:
+            inputs.append(hidden.detach() if i else x)
         hidden = torch.baddbmm(bias[:, None, :], hidden, weights.reshape(num, *layer.shape).transpose(1, 2))
         if i < len(layers) - 1:
             hidden = functional.relu(_normalise(norm, hidden, seen))
@@ -106,8 +119,17 @@ def _row_losses(spec: NetworkSpec, found: Tensor, y: Tensor) -> Tensor:
     return -(functional.log_softmax(found, dim=2) * y).sum(dim=2)
 
 
-def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Compute the gradient of every network's loss, shape (N, P); the arguments are those of `losses`.
+def gradients(
+    spec: NetworkSpec,
+    parameters: Tensor,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor | None = None,
+    behind: RowsBehind | None = None,
+) -> Tensor:
+    """Compute the gradient of every network's loss, shape (N, P); the first arguments are those of `losses`.
+
+    Where fewer rows stand behind a number of it than `behind` asks for (`kernfed.tensors.rows_behind`), it is 0.
 
     Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
     they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
@@ -115,8 +137,12 @@ def gradients(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weigh
     wanted = parameters.detach().requires_grad_(True)
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
+    inputs: list[Tensor] | None = [] if behind is not None and behind.least > 1 else None
     with threads.suited(_largest(spec, parameters.shape[0] * x.shape[0])):
-        (found,) = torch.autograd.grad(_losses(spec, outputs(spec, wanted, x, seen), y, weights).sum(), wanted)
+        told = outputs(spec, wanted, x, seen, inputs)
+        (found,) = torch.autograd.grad(_losses(spec, told, y, weights).sum(), wanted)
+        if behind is not None and inputs is not None:
+            found = behind.kept(found, spec, parameters.detach(), inputs, told.detach())
     if seen:
         statistics = torch.from_numpy(norm_entries(spec)[1]).to(found.device)
         found[:, statistics] = parameters.detach()[:, statistics] - torch.cat(seen, dim=1).detach()
@@ -143,6 +169,7 @@ def train(
     seed: int = 0,
     weights: Tensor | None = None,
     block: Integers | None = None,
+    behind: RowsBehind | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -158,6 +185,7 @@ def train(
         seed: Of the orders.
         weights: Of the rows, for each network, shape (N, n); unset: 1.
         block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
+        behind: A parameter behind whose gradient too few rows stand keeps its value in a step, as in `gradients`.
 
     Returns:
         Shape (N, P).
@@ -174,7 +202,7 @@ def train(
         if not whole:
             rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
-        gradient = gradients(spec, current, rows_x, rows_y, rows_w)
+        gradient = gradients(spec, current, rows_x, rows_y, rows_w, behind)
         if spec.batch_norm:
             statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
             step = current * decay + gradient

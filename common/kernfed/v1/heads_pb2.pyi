@@ -68,13 +68,15 @@ class _HeadSolverEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """`fisher`."""
     HEAD_SOLVER_LANCZOS: _HeadSolver.ValueType  # 5
     """`lanczos`."""
+    HEAD_SOLVER_EIGEN: _HeadSolver.ValueType  # 6
+    """`eigen`."""
 
 class HeadSolver(_HeadSolver, metaclass=_HeadSolverEnumTypeWrapper):
     """A client's solver of (H_j + damping I) X = G.
 
     EXACT: Cholesky. CG: conjugate gradients on Hessian-vector products. DIAGONAL: the Hessian's diagonal alone. FISHER:
-    the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors, with a gradient step beside
-    them.
+    the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors that the Krylov space of G holds,
+    with a gradient step beside them. EIGEN: the same with the true ones.
     """
 
 HEAD_SOLVER_UNSPECIFIED: HeadSolver.ValueType  # 0
@@ -89,6 +91,8 @@ HEAD_SOLVER_FISHER: HeadSolver.ValueType  # 4
 """`fisher`."""
 HEAD_SOLVER_LANCZOS: HeadSolver.ValueType  # 5
 """`lanczos`."""
+HEAD_SOLVER_EIGEN: HeadSolver.ValueType  # 6
+"""`eigen`."""
 Global___HeadSolver: typing_extensions.TypeAlias = HeadSolver
 
 @typing.final
@@ -296,7 +300,7 @@ class HeadStepRequest(google.protobuf.message.Message):
     max_iterations: builtins.int
     """CG stops here too, short of the tolerance or not: a cut solve is a regularised one. From 1 to 1,000,000."""
     rank: builtins.int
-    """Eigenvectors of the Lanczos solver. From 1 to 1,000,000."""
+    """Eigenvectors of the solvers that take some. From 1 to 1,000,000."""
     max_bytes: builtins.int
     """Most memory of an exact solve; the client's own limit counts too. At least 0."""
     @property

@@ -1026,6 +1026,7 @@ class StreamTold(google.protobuf.message.Message):
     BEHIND_FIELD_NUMBER: builtins.int
     AHEAD_FIELD_NUMBER: builtins.int
     RARE_FIELD_NUMBER: builtins.int
+    NEAR_FIELD_NUMBER: builtins.int
     text: builtins.int
     """Rows with text, or no finite number, where a number is needed. From 0 to 2^53."""
     gap: builtins.int
@@ -1058,6 +1059,10 @@ class StreamTold(google.protobuf.message.Message):
     """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets a
     number stand for. From 0 to 2^53.
     """
+    near: builtins.int
+    """Rows left out, since with them the job and earlier ones would tell about fewer rows than its policy lets a number
+    stand for. From 0 to 2^53.
+    """
     def __init__(
         self,
         *,
@@ -1074,8 +1079,9 @@ class StreamTold(google.protobuf.message.Message):
         behind: builtins.int = ...,
         ahead: builtins.int = ...,
         rare: builtins.int = ...,
+        near: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "no_key", b"no_key", "rare", b"rare", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ahead", b"ahead", "behind", b"behind", "gap", b"gap", "header", b"header", "near", b"near", "no_key", b"no_key", "rare", b"rare", "replaced", b"replaced", "rotated", b"rotated", "text", b"text", "twice", b"twice", "unanswered", b"unanswered", "waits_for_disk", b"waits_for_disk", "width", b"width"]) -> None: ...
 
 Global___StreamTold: typing_extensions.TypeAlias = StreamTold
 

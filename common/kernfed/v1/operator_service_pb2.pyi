@@ -105,8 +105,8 @@ class Job(google.protobuf.message.Message):
     submission_sha256: builtins.str
     """SHA-256 of `Submission.statement`, 64 hexadecimal digits; empty where the job is not signed."""
     settings_json: builtins.str
-    """The job file with all defaults, by the release and the rules that the job began with: a JSON object; empty in lists of
-    jobs.
+    """The job file with all defaults, by the release and the rules that the job began with: a JSON object; in lists of jobs
+    `method.rounds` alone.
     """
     @property
     def submitted_at(self) -> google.protobuf.timestamp_pb2.Timestamp:

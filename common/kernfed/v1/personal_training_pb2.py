@@ -26,15 +26,15 @@ from kernfed.v1 import data_pb2 as kernfed_dot_v1_dot_data__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\xd1\x01\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"_\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x02 \x01(\x08\"I\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xe9\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x11\n\tnum_folds\x18\x08 \x01(\x04\x12\x0c\n\x04held\x18\t \x03(\x04\"\x87\x01\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07weights\x18\x03 \x03(\x01\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\t\"\xaa\x03\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04\x12\x12\n\nown_centre\x18\r \x03(\x01\x12\x12\n\nown_spread\x18\x0e \x03(\x01\x12\x19\n\x11own_target_centre\x18\x0f \x03(\x01\x12\x19\n\x11own_target_spread\x18\x10 \x03(\x01\"j\n\rPersonalStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"N\n\x14PersonalStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\x81\x01\n\rNetworkScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\ncovariance\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_scored\x18\x04 \x01(\x04\"\x91\x01\n\x14ScoreNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\x12\x16\n\x0enum_candidates\x18\x04 \x01(\x04*p\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\xd1\x01\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"_\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x02 \x01(\x08\"\\\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tkept_back\x18\x03 \x01(\x01\"\xe9\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x11\n\tnum_folds\x18\x08 \x01(\x04\x12\x0c\n\x04held\x18\t \x03(\x04\"\x87\x01\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07weights\x18\x03 \x03(\x01\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\t\"\xaa\x03\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04\x12\x12\n\nown_centre\x18\r \x03(\x01\x12\x12\n\nown_spread\x18\x0e \x03(\x01\x12\x19\n\x11own_target_centre\x18\x0f \x03(\x01\x12\x19\n\x11own_target_spread\x18\x10 \x03(\x01\"j\n\rPersonalStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"N\n\x14PersonalStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\x81\x01\n\rNetworkScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\ncovariance\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_scored\x18\x04 \x01(\x04\"\x91\x01\n\x14ScoreNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\x12\x16\n\x0enum_candidates\x18\x04 \x01(\x04*p\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.personal_training_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NETWORKKIND']._serialized_start=2076
-  _globals['_NETWORKKIND']._serialized_end=2188
+  _globals['_NETWORKKIND']._serialized_start=2095
+  _globals['_NETWORKKIND']._serialized_end=2207
   _globals['_NETWORKSPEC']._serialized_start=99
   _globals['_NETWORKSPEC']._serialized_end=308
   _globals['_PERSONALSTEPS']._serialized_start=310
@@ -48,19 +48,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPMODELREQUEST']._serialized_start=654
   _globals['_KEEPMODELREQUEST']._serialized_end=728
   _globals['_TRAINEDNETWORKS']._serialized_start=730
-  _globals['_TRAINEDNETWORKS']._serialized_end=803
-  _globals['_TRAINNETWORKSREQUEST']._serialized_start=806
-  _globals['_TRAINNETWORKSREQUEST']._serialized_end=1039
-  _globals['_KEEPNETWORKREQUEST']._serialized_start=1042
-  _globals['_KEEPNETWORKREQUEST']._serialized_end=1177
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1180
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1606
-  _globals['_PERSONALSTART']._serialized_start=1608
-  _globals['_PERSONALSTART']._serialized_end=1714
-  _globals['_PERSONALSTARTREQUEST']._serialized_start=1716
-  _globals['_PERSONALSTARTREQUEST']._serialized_end=1794
-  _globals['_NETWORKSCORES']._serialized_start=1797
-  _globals['_NETWORKSCORES']._serialized_end=1926
-  _globals['_SCORENETWORKSREQUEST']._serialized_start=1929
-  _globals['_SCORENETWORKSREQUEST']._serialized_end=2074
+  _globals['_TRAINEDNETWORKS']._serialized_end=822
+  _globals['_TRAINNETWORKSREQUEST']._serialized_start=825
+  _globals['_TRAINNETWORKSREQUEST']._serialized_end=1058
+  _globals['_KEEPNETWORKREQUEST']._serialized_start=1061
+  _globals['_KEEPNETWORKREQUEST']._serialized_end=1196
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1199
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1625
+  _globals['_PERSONALSTART']._serialized_start=1627
+  _globals['_PERSONALSTART']._serialized_end=1733
+  _globals['_PERSONALSTARTREQUEST']._serialized_start=1735
+  _globals['_PERSONALSTARTREQUEST']._serialized_end=1813
+  _globals['_NETWORKSCORES']._serialized_start=1816
+  _globals['_NETWORKSCORES']._serialized_end=1945
+  _globals['_SCORENETWORKSREQUEST']._serialized_start=1948
+  _globals['_SCORENETWORKSREQUEST']._serialized_end=2093
 # @@protoc_insertion_point(module_scope)

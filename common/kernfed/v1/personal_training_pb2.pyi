@@ -244,8 +244,11 @@ class TrainedNetworks(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
+    KEPT_BACK_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    kept_back: builtins.float
+    """Part of the parameters that kept their values, for few rows stand behind their gradients. From 0 to 1."""
     @property
     def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Parameters of each network, in the order of `kernfed.models.network_spec.layout`. Shape (N, P)."""
@@ -255,9 +258,10 @@ class TrainedNetworks(google.protobuf.message.Message):
         *,
         num_rows: builtins.int = ...,
         networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        kept_back: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["networks", b"networks"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["networks", b"networks", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kept_back", b"kept_back", "networks", b"networks", "num_rows", b"num_rows"]) -> None: ...
 
 Global___TrainedNetworks: typing_extensions.TypeAlias = TrainedNetworks
 

@@ -728,8 +728,11 @@ class WeightedGradient(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     GRADIENTS_FIELD_NUMBER: builtins.int
+    KEPT_BACK_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    kept_back: builtins.float
+    """Part of the parameters that kept their values, for few rows stand behind their gradients. From 0 to 1."""
     @property
     def gradients(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of each variant. Shape (V, Q)."""
@@ -739,9 +742,10 @@ class WeightedGradient(google.protobuf.message.Message):
         *,
         num_rows: builtins.int = ...,
         gradients: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        kept_back: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradients", b"gradients"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["gradients", b"gradients", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gradients", b"gradients", "kept_back", b"kept_back", "num_rows", b"num_rows"]) -> None: ...
 
 Global___WeightedGradient: typing_extensions.TypeAlias = WeightedGradient
 
@@ -794,8 +798,11 @@ class WeightedNetworks(google.protobuf.message.Message):
 
     NUM_ROWS_FIELD_NUMBER: builtins.int
     NETWORKS_FIELD_NUMBER: builtins.int
+    KEPT_BACK_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    kept_back: builtins.float
+    """Part of the parameters that kept their values, for few rows stand behind their gradients. From 0 to 1."""
     @property
     def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Parameters of each variant's network. Shape (V, Q)."""
@@ -805,9 +812,10 @@ class WeightedNetworks(google.protobuf.message.Message):
         *,
         num_rows: builtins.int = ...,
         networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        kept_back: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["networks", b"networks"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["networks", b"networks", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kept_back", b"kept_back", "networks", b"networks", "num_rows", b"num_rows"]) -> None: ...
 
 Global___WeightedNetworks: typing_extensions.TypeAlias = WeightedNetworks
 

@@ -276,7 +276,7 @@ class RunManager:
             raise ConfigError(f"page token {page_token[:40]!r} is not one that the coordinator gave")
         page = await self._store.list_jobs(min(page_size or 100, 1000), before=int(page_token) if page_token else None)
         live = {job_id: active.info for job_id, active in self._active.items()}
-        jobs = tuple(replace(live.get(info.job_id, info), job_toml="", settings={}) for info in page.jobs)
+        jobs = tuple(live.get(info.job_id, info).in_list() for info in page.jobs)
         return replace(page, jobs=jobs)
 
     async def watch(self, job_id: str, from_sequence: int = 1) -> AsyncGenerator[Batch, None]:

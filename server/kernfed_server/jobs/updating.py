@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
@@ -15,6 +15,18 @@ from kernfed_server.jobs.run import Run
 
 FEWEST = 3
 """Clients with which a median is another thing than their mean."""
+
+
+MANY = 0.2
+"""Part of a network's parameters; where more than that keep their values in a round, it is told."""
+
+
+class TrainedInPart(Protocol):
+    """A reply after training a network, of which some parameters kept their values."""
+
+    @property
+    def kept_back(self) -> float:
+        """Part of the parameters, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,18 @@ class Update:
         for subject, words in self.notes.items():
             run.note_first(subject, words)
         return self.weights
+
+
+def note_kept_back(run: Run, replies: Mapping[str, TrainedInPart]) -> None:
+    """Tell once of each client at which many parameters keep their values in a round."""
+    for client, reply in sorted(replies.items()):
+        if reply.kept_back > MANY:
+            run.note_first(
+                f"{client} keeps parameters back",
+                f"{client}: {percent(reply.kept_back)} of the network's parameters kept their values in a round, for "
+                "fewer rows than policy.min_rows there stand behind their gradients; larger batches "
+                "(method.batch_size) or fewer units let more of them move",
+            )
 
 
 def by_rule(arrays: Mapping[str, Array], counted: Mapping[str, float], rule: MeanRule, before: Array) -> Update:

@@ -194,7 +194,7 @@ class Store:
             query = query.where(t.jobs.c.ordinal < before)
         rows = await self._db.reading(lambda db: db.execute(query).all())
         more = str(rows[page_size - 1].ordinal) if len(rows) > page_size else ""
-        return JobPage(tuple(job_from(row, with_file=False) for row in rows[:page_size]), more)
+        return JobPage(tuple(job_from(row).in_list() for row in rows[:page_size]), more)
 
     async def unfinished_jobs(self) -> list[StoredJob]:
         """Jobs to go on with, oldest first."""

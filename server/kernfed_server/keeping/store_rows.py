@@ -32,7 +32,7 @@ def job_columns(info: JobInfo) -> dict[str, Any]:
     }
 
 
-def job_from(row: Row[Any], *, with_file: bool = True) -> JobInfo:
+def job_from(row: Row[Any]) -> JobInfo:
     """A job from its row."""
     return JobInfo(
         job_id=row.job_id,
@@ -48,8 +48,8 @@ def job_from(row: Row[Any], *, with_file: bool = True) -> JobInfo:
         clients=tuple(row.clients),
         error_reason=row.error_reason,
         error_message=row.error_message,
-        job_toml=row.job_toml if with_file else "",
-        settings=(row.settings or {}) if with_file else {},
+        job_toml=row.job_toml,
+        settings=row.settings or {},
         submission_sha256=row.submission_sha256,
     )
 

@@ -195,3 +195,17 @@ def test_the_streams_folder_is_read(tmp_path: Path, lines: str, told: str) -> No
     done = run(tmp_path / "job.toml", "--config", tmp_path / "client.toml", "--json")
     assert done.returncode == 0, done.stderr
     assert [note for note in json.loads(done.stdout)["notes"] if note.startswith(told)]
+
+
+def test_columns_of_few_values_are_told_before_a_job(site: Path) -> None:
+    """Random features of few columns of a hospital would be refused, with the remedy; of ten not. It has few women."""
+    job = site / "job.toml"
+    text = (HEART / "newton.toml").read_text()
+    before = next(line for line in text.splitlines() if line.startswith("features = "))
+    notes = {}
+    for columns in (before, 'features = ["age", "sex", "cp"]'):
+        job.write_text(text.replace(before, columns))
+        done = run(job, "--config", site / "client.toml", "--json", "--name", "va")
+        notes[columns] = [note for note in json.loads(done.stdout)["notes"] if "policy.few_values" in note]
+    assert [len(found) for found in notes.values()] == [0, 1]
+    assert "column 'age', 'cp': their values" in notes['features = ["age", "sex", "cp"]'][0]

@@ -10,7 +10,7 @@ import structlog
 from kernfed.features.kernels import KernelSpec
 from kernfed.jobs.client_models import KernelModelSection, SklearnModelSection
 from kernfed.methods.distill.messages import StartDistillationRequest
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.learner import KernelLearner, Learner, Lesson
 from kernfed_client.methods.distill.networks import NetworkLearner

@@ -46,14 +46,14 @@ from kernfed.methods.heads.messages import (
 from kernfed.methods.heads.tensors import training
 from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
 from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
-from kernfed.methods.heads.tensors.solvers import lanczos
+from kernfed.methods.heads.tensors.solvers import eigen, lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.rows import product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
-from kernfed_client.data.feature_blocks import feature_block
+from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.heads.sure_rows import refuse_sure_rows
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
@@ -125,6 +125,8 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
     head, w = _head(_opened(job), request.ridge), _weights(job, request.weights, request.step)
     if request.solver is HeadSolver.LANCZOS:
         job.require(lanczos.basis_size(w.numel(), request.rank) * w.numel(), "the basis of the lanczos solver")
+    if request.solver is HeadSolver.EIGEN:
+        job.require(6 * eigen.block_size(w.numel(), request.rank) * w.numel(), "the blocks of the eigen solver")
     hessian = head.hessian(w).with_damping(request.damping)
     limits = Limits(
         tolerance=request.tolerance,

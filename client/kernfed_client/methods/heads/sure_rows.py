@@ -14,9 +14,8 @@ from kernfed.errors import PolicyError
 from kernfed.maths.losses import Link
 from kernfed.methods.heads.losses import FACTS
 from kernfed.methods.heads.tensors.losses import Head
+from kernfed.tensors.rows_behind import sure_rows
 
-MOST_MARGIN = 20.0
-"""A row is sure where its other classes have e^-20 at most; no training with a ridge makes most rows so."""
 _MOST_ROWS = 4096
 """Rows looked at."""
 
@@ -35,13 +34,7 @@ def refuse_sure_rows(head: Head, w: Tensor, least: int) -> None:
     if least == 1 or not head.num_rows or FACTS[head.loss].link is Link.IDENTITY:
         return
     some = head.take(torch.arange(min(head.num_rows, _MOST_ROWS), device=head.z.device))
-    scores = some.scores(w)
-    if scores.shape[1] == 1:
-        margin = scores.abs()[:, 0]
-    else:
-        first = scores.topk(2, dim=1).values
-        margin = first[:, 0] - first[:, 1]
-    if float((margin > MOST_MARGIN).double().mean()) > 0.5:
+    if bool(sure_rows(some.scores(w))):
         raise PolicyError(
             "at these weights most training rows are predicted with certainty, so that sums over all rows would tell "
             "about the few that are not; begin with smaller weights, lower the learning rate, or raise the ridge"

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import structlog
 
-from kernfed.arrays import Array
-from kernfed.errors import DivergedError, KernfedError, NumericalError
+from kernfed.arrays import Array, Floats
+from kernfed.errors import DivergedError, KernfedError, NumericalError, PolicyError
+from kernfed.maths.losses import MOST_MARGIN
 from kernfed.methods.online.learner import Learner
 from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY, sound
+from kernfed_client.methods.online.round_rows import Taken
 from kernfed_client.methods.online.state import ClientState
-from kernfed_client.methods.online.taking import Taken
 from kernfed_client.streams.streams import Position
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,25 @@ class Guard:
             log.warning("rows of a stream are passed over: their step failed twice", num_rows=len(taken.y))
             return taken.without_rows(), unmoved
         return taken, moved
+
+
+def refuse_sure_rows(f: Floats, step: str) -> None:
+    """Refuse parameters at which a kernel is certain of more than half of a round's rows.
+
+    A logistic function of such parameters is a step: sums over the round stand for the few rows beside it alone.
+
+    Args:
+        f: Log-odds of the rows by each kernel, (n, N).
+        step: For the text.
+
+    Raises:
+        PolicyError: They are such.
+    """
+    if ((np.abs(f) > MOST_MARGIN).mean(axis=0) > 0.5).any():
+        raise PolicyError(
+            f"{step}: at these parameters a kernel predicts most rows of a round with certainty, so that sums over the "
+            "round would tell about the few that are not; lower the learning rates, or raise the regularisation"
+        )
 
 
 def _check(moved: Moved) -> None:

@@ -49,7 +49,7 @@ def learned_rows(client: OnlineClient) -> list[int]:
     """
     state, stream = client.state, client.stream
     told = state.left_out
-    if not isinstance(stream, TableStream) or told.rare or told.failed or told.behind or told.ahead:
+    if not isinstance(stream, TableStream) or told.rare or told.near or told.failed or told.behind or told.ahead:
         return []
     stop = int(state.position.get("row", 0))
     numbers = [i for i in range(stop) if client.taker.learns(stream.x[i], float(stream.y[i]))]

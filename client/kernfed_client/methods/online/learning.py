@@ -21,6 +21,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Batch, Learned, Learner, LearnerRules, Mixing
+from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import (
     DrawDictionaryRequest,
     LocalStep,
@@ -38,11 +39,11 @@ from kernfed.methods.online.stream_step import KernelStepRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.features import RowFeatures
-from kernfed_client.methods.online.guard import Guard, Moved
+from kernfed_client.methods.online.guard import Guard, Moved, refuse_sure_rows
+from kernfed_client.methods.online.round_rows import Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut, StateKeeper, has_state, take_over
-from kernfed_client.methods.online.taking import Limits, Taken, taker_of
-from kernfed_client.streams.sources import stream_of
-from kernfed_client.streams.streams import TableStream
+from kernfed_client.methods.online.taking import taker_of
+from kernfed_client.streams.sources import stream_of, table_stream
 
 _DRAWS = 256
 
@@ -55,11 +56,12 @@ class OnlineClient:
 
         Raises:
             DataError: It cannot be read, or does not fit the job.
+            PolicyError: The record of rows that jobs used is damaged.
         """
         self._job = job
         self._request = request
         found = stream_of(job.file, job.dataset, job.schema, job.classes)
-        self.stream = TableStream(job.data.train, job.classes) if found is None else found
+        self.stream = table_stream(job.train_file, job.data.train, job.classes) if found is None else found
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span
@@ -279,6 +281,10 @@ class OnlineClient:
             return state.learner.predict(self.rules, f, shared, own)
 
         taken = self.taker.take(state, request.batch_rows, request.wait_s, predict)
+        if len(taken.y) and self.least_rows > 1 and self.rules.loss is Loss.LOGISTIC:
+            assert self._features is not None  # noqa: S101  # as above
+            z = self._features.of_rows(taken.x, taken.numbers)
+            refuse_sure_rows(online.predictions(z, state.theta), request.step)
         taken, moved = self.guard.learned(state, taken, learn, Moved(state.learner, state.theta, empty))
         return answers.fields(self.close(request.round_num, digest, state, taken, moved))
 

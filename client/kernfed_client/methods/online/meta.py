@@ -14,8 +14,8 @@ from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.guard import Moved
 from kernfed_client.methods.online.learning import OnlineClient
+from kernfed_client.methods.online.round_rows import Taken
 from kernfed_client.methods.online.state import ClientState
-from kernfed_client.methods.online.taking import Taken
 
 
 def meta_step(client: OnlineClient, request: MetaStepRequest) -> MetaStep:

@@ -18,8 +18,8 @@ from kernfed.methods.online.pooled_ridge import KEEPS, CommonRidges, factor
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.guard import Moved
 from kernfed_client.methods.online.learning import OnlineClient
+from kernfed_client.methods.online.round_rows import Taken
 from kernfed_client.methods.online.state import ClientState
-from kernfed_client.methods.online.taking import Taken
 
 
 def pooled_step(client: OnlineClient, request: PooledStepRequest) -> PooledStep:

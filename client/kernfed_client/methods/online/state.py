@@ -83,15 +83,15 @@ class LeftOut:
     """Times that the coordinator fell back behind all states that are kept: what was learned since is not repeated."""
     rare: int = 0
     """Rows that stood out in a column, or by their target, in a round as large as one may be, with too few others."""
+    near: int = 0
+    """Rows of which earlier jobs used others together, or some of these with others that this job leaves out."""
 
-    def and_more(
-        self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], far: int, repeated: int, rare: int
-    ) -> LeftOut:
-        """With what more was left out and met."""
+    def and_more(self, faults: Mapping[RowFault, int], changes: Mapping[FileChange, int], **more: int) -> LeftOut:
+        """With what more was left out and met; `more` by the names of fields."""
         by_kind = {str(kind): getattr(self, kind) + count for kind, count in (*faults.items(), *changes.items())}
         faulty = self.faulty + sum(faults.values())
-        more = {"far": self.far + far, "repeated": self.repeated + repeated, "rare": self.rare + rare}
-        return replace(self, faulty=faulty, **more, **by_kind)
+        by_kind |= {name: getattr(self, name) + count for name, count in more.items()}
+        return replace(self, faulty=faulty, **by_kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.methods.personalise.shared import Shared
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
+from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.mapped import few_products_of
-from kernfed_client.data.split import JOINED_RULES
 from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"

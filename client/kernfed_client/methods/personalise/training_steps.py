@@ -38,6 +38,7 @@ from kernfed.tensors.affine_ridge import AffineRidge
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.networks import dtype_of, row_losses, train
 from kernfed.tensors.ridge import LocalRidge
+from kernfed.tensors.rows_behind import RowsBehind
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
@@ -85,7 +86,7 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
     """Gradient steps of all networks together; the order of batches is drawn from the seed and this client's name."""
     x, y = _training_rows(job, request.network)
     networks = _parameters(job, request.network, request.networks)
-    trained = networks.clone()
+    trained, behind = networks.clone(), RowsBehind(job.file.policy.min_rows)
     for apart, places in _by_fold(request).items():
         inside = _folds(job, request.num_folds) != apart - 1 if apart else np.ones(len(x), dtype=bool)
         rows_x, rows_y = (rows[torch.from_numpy(inside).to(rows.device)] for rows in (x, y)) if apart else (x, y)
@@ -100,8 +101,9 @@ def train_networks(job: LocalJob, request: TrainNetworksRequest) -> TrainedNetwo
             weight_decay=request.weight_decay,
             seed=rng.seed(request.seed, "batches", job.client),
             block=None if job.block is None else job.block[inside],
+            behind=behind,
         )
-    return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained))
+    return TrainedNetworks(num_rows=job.num_rows, networks=to_array(trained), kept_back=behind.share)
 
 
 def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScores:

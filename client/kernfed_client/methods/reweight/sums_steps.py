@@ -30,7 +30,7 @@ from kernfed.methods.reweight.mixture_messages import (
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import drawn_points, point_choice, train_points
 from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios

@@ -27,6 +27,7 @@ from kernfed.methods.reweight.messages import (
 from kernfed.models.network_spec import NetworkSpec, norm_entries
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.networks import dtype_of, gradients, train
+from kernfed.tensors.rows_behind import RowsBehind
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
@@ -43,7 +44,9 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
         rows = torch.from_numpy(next(drawn)).to(job.device)
         x, y, w = x[rows], y[rows], w[:, rows]
     parameters = _parameters(job, request.network, request.networks, w)
-    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(gradients(request.network, parameters, x, y, w)))
+    behind = RowsBehind(job.file.policy.min_rows)
+    found = gradients(request.network, parameters, x, y, w, behind)
+    return WeightedGradient(num_rows=job.num_rows, gradients=to_array(found), kept_back=behind.share)
 
 
 def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNetworks:
@@ -53,6 +56,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
     norm = norm_entries(request.network)[0] if request.own_norm else None
     if norm is not None:
         networks[:, norm] = own_norm(job, request.round_num, networks[:, norm])
+    behind = RowsBehind(job.file.policy.min_rows)
     trained = train(
         request.network,
         _parameters(job, request.network, networks, w),
@@ -65,12 +69,13 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         seed=rng.seed(request.seed, "reweight", "batches", job.client),
         weights=w,
         block=job.block,
+        behind=behind,
     )
     found = to_array(trained)
     if norm is not None:
         keep_norm(job, request.round_num, found[:, norm])
         found[:, norm] = request.networks[:, norm]  # what stays here must not be seen in what leaves
-    return WeightedNetworks(num_rows=job.num_rows, networks=found)
+    return WeightedNetworks(num_rows=job.num_rows, networks=found, kept_back=behind.share)
 
 
 def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluation:

@@ -41,8 +41,8 @@ class HeadSolver(enum.StrEnum):
     """A client's solver of (H_j + damping I) X = G.
 
     EXACT: Cholesky. CG: conjugate gradients on Hessian-vector products. DIAGONAL: the Hessian's diagonal alone. FISHER:
-    the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors, with a gradient step beside
-    them.
+    the diagonal of the empirical Fisher information. LANCZOS: the leading eigenvectors
+    that the Krylov space of G holds, with a gradient step beside them. EIGEN: the same with the true ones.
     """
 
     EXACT = "exact"
@@ -50,6 +50,7 @@ class HeadSolver(enum.StrEnum):
     DIAGONAL = "diagonal"
     FISHER = "fisher"
     LANCZOS = "lanczos"
+    EIGEN = "eigen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,7 @@ class HeadStepRequest(Request[HeadStep]):
     max_iterations: Annotated[int, Range(1, 1_000_000)]
     """CG stops here too, short of the tolerance or not: a cut solve is a regularised one."""
     rank: Annotated[int, Range(1, 1_000_000)]
-    """Eigenvectors of the Lanczos solver."""
+    """Eigenvectors of the solvers that take some."""
     max_bytes: Annotated[int, Range(0)]
     """Most memory of an exact solve; the client's own limit counts too."""
     weights: Matrix

@@ -94,12 +94,13 @@ class NewtonSettings(MethodSection):
         "and by what Algorithm 1's step multiplies the error; five trips, and clients' policies must allow "
         "sufficient_statistic.",
     )
-    solver: Annotated[Literal["auto", "exact", "cg", "lbfgs", "lanczos", "diagonal", "fisher"], Only(loss=HEAD)] = (
-        Field(
-            "auto",
-            description="How clients solve with their Hessian. auto: exact where it fits and is cheap, else cg. "
-            "lbfgs: not at all, curvature comes from the coordinator's history of gradients.",
-        )
+    solver: Annotated[
+        Literal["auto", "exact", "cg", "lbfgs", "lanczos", "eigen", "diagonal", "fisher"], Only(loss=HEAD)
+    ] = Field(
+        "auto",
+        description="How clients solve with their Hessian. auto: exact where it fits and is cheap, else cg. "
+        "lbfgs: not at all, curvature comes from the coordinator's history of gradients. lanczos: on the leading "
+        "eigenvectors that the Krylov space of the gradient holds. eigen: on the true ones.",
     )
     damping: Annotated[Annotated[float, Field(ge=0, le=1e6)] | Literal["auto"], Only(loss=HEAD)] = Field(
         "auto",
@@ -108,6 +109,14 @@ class NewtonSettings(MethodSection):
     )
     step_size: Annotated[float, Only(loss=HEAD, step="paper")] = Field(
         0.1, gt=0, le=10, description="η of Algorithm 2."
+    )
+    gradient: Annotated[
+        Literal["global", "own"],
+        Only(loss=HEAD, step="paper", solver=("auto", "exact", "cg", "lanczos", "eigen", "diagonal", "fisher")),
+    ] = Field(
+        "global",
+        description="What clients solve for. global: the mean of all gradients, as Algorithm 2 says. own: each its own "
+        "gradient, as equation (7) prints it; the mean of such steps has another point of rest.",
     )
     line_search: Annotated[bool, Only(loss=HEAD, step="paper")] = Field(
         False,
@@ -130,7 +139,7 @@ class NewtonSettings(MethodSection):
     solver_iterations: Annotated[int, Only(loss=HEAD, solver=("auto", "cg"))] = Field(
         100, ge=1, le=1_000_000, description="Iterations at which cg stops."
     )
-    rank: Annotated[int, Only(loss=HEAD, solver="lanczos")] = Field(
+    rank: Annotated[int, Only(loss=HEAD, solver=("lanczos", "eigen"))] = Field(
         20, ge=1, le=10_000, description="Eigenvectors of the solver."
     )
     max_solver_bytes: Annotated[int, Only(loss=HEAD, solver=("auto", "exact"))] = Field(

@@ -40,7 +40,7 @@ def _on_streams(settings: type[StreamSettings], *steps: type[Request[Any]]) -> M
         rounds=lambda s: s.rounds,
         needs=lambda _: Needs.COLUMNS,
         begins=Begins.STATE,
-        progress=("rounds", "metrics_every", "wait_s"),
+        progress=("rounds", "metrics_every", "wait_s", "hindsight"),
         measured="of predictions made before learning",
         steps=(RangesRequest, OpenStreamRequest, StreamMetricsRequest, *steps),
         asks=lambda _: (OpenStreamRequest,),

@@ -51,6 +51,9 @@ class StreamTold(Message):
     rare: Count = 0
     """Rows that stood out in a column, or by their target, among many of which fewer did than the client's policy lets
     a number stand for."""
+    near: Count = 0
+    """Rows left out, since with them the job and earlier ones would tell about fewer rows than its policy lets a number
+    stand for."""
 
 
 Told = Annotated[tuple[StreamTold, ...], MaxLength(1)]

@@ -6,7 +6,8 @@ candidates.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,11 +15,46 @@ from kernfed.arrays import Floats, Integers
 
 NUM_FOLDS: Final = 2
 """Of each client's rows; each network is trained without one of them at the client that it is for."""
-JUDGED_SHARE: Final = 0.5
-"""Rounds for which networks are trained to be judged, of those that the final ones take."""
 NEEDED_ERRORS: Final = 2.0
-"""By how many standard errors another candidate must be better. Losses halfway favour what learns fast, so the first
-candidate is left for good reason only."""
+"""By how many standard errors another candidate must be better: the first one is left for good reason only."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingRule:
+    """What is judged beside the weights of cross-fitting, and for how long networks are trained for it."""
+
+    powers: int
+    """How often the weights of Q-aggregation are followed from client to client, see `passed_on`; 1: as they are."""
+    share: float
+    """Rounds for which networks are trained to be judged, of those that the final ones take. Losses halfway favour
+    what learns fast."""
+    words: str
+    """Whose weights they are, for people."""
+
+
+RULES: Final[dict[Literal["kinds", "networks"], JudgingRule]] = {
+    "kinds": JudgingRule(4, 1.0, "clients that look alike, and those that look like these"),
+    "networks": JudgingRule(1, 0.5, "clients whose rows look alike"),
+}
+"""By the job's key `judge`."""
+
+
+def passed_on(weights: Floats, powers: int) -> Floats:
+    """Weights of the clients that are reached through those that look alike, a power of W, shape (B, B).
+
+    Q-aggregation of few rows leaves much weight at the client itself and little at the others of its kind. Where it
+    takes hardly anything from other kinds, its powers spread over the own kind alone. A client whose weights are zeros
+    passes nothing on: what reaches it stays there.
+
+    Args:
+        weights: W; row t is of client t, on the simplex or zeros, shape (B, B).
+        powers: At least 1; 1 leaves them as they are.
+    """
+    silent = ~weights.any(axis=1)
+    through = weights + np.diag(silent.astype(np.float64))
+    passed: Floats = np.linalg.matrix_power(through, powers)
+    passed[silent] = 0.0
+    return passed
 
 
 def without_a_fold(mix: Floats, own: Integers) -> Floats:

@@ -112,11 +112,12 @@ class PersonaliseSettings(MethodSection):
         "auto",
         description="Whether a client may leave the common choice where its rows show it; auto: not for networks.",
     )
-    judge: Annotated[Literal["networks", "ridge"], Only(trainer="fedavg", weights="crossfit")] = Field(
-        "networks",
-        description="What chooses the weights of networks: ridge: cross-fitting with ridge models, alone; networks: "
-        "held-out losses of networks choose, for each client, between these weights and those of Q-aggregation. This "
-        "takes half as many rounds again, in round 1, with four networks for each client.",
+    judge: Annotated[Literal["kinds", "networks", "ridge"], Only(trainer="fedavg", weights="crossfit")] = Field(
+        "kinds",
+        description="What chooses the weights of networks: ridge: cross-fitting with ridge models, alone; kinds: "
+        "held-out losses of networks choose, for clients that look alike together, between these weights and those of "
+        "Q-aggregation, passed on among clients that look alike. This takes as many rounds again, in round 1, with "
+        "four networks for each client; networks: the same in half as many, with those of Q-aggregation as they are.",
     )
     keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
         False,

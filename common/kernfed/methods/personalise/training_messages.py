@@ -154,6 +154,8 @@ class TrainedNetworks(Reply):
 
     num_rows: Rows
     networks: Networks
+    kept_back: Annotated[float, Range(0, 1)] = 0.0
+    """Part of the parameters that kept their values, for few rows stand behind their gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,6 +293,8 @@ class WeightedGradient(Reply):
     num_rows: Rows
     gradients: Networks
     """Of each variant."""
+    kept_back: Annotated[float, Range(0, 1)] = 0.0
+    """Part of the parameters that kept their values, for few rows stand behind their gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +321,8 @@ class WeightedNetworks(Reply):
     num_rows: Rows
     networks: Networks
     """Parameters of each variant's network."""
+    kept_back: Annotated[float, Range(0, 1)] = 0.0
+    """Part of the parameters that kept their values, for few rows stand behind their gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

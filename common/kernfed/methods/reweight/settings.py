@@ -29,6 +29,11 @@ class NormedNetworkSection(NetworkSection):
         "are averaged over clients; own: each client keeps its normalisation to itself (FedBN), for trainer fedavg.",
     )
 
+    @property
+    def normed(self) -> bool:
+        """Whether hidden layers have batch normalisation."""
+        return self.batch_norm != "none"
+
 
 class ReweightSettings(MethodSection):
     """One model that is right for the clients' test distributions: rows are weighed by density ratios."""
@@ -166,8 +171,7 @@ class ReweightSettings(MethodSection):
     def _networks_fit(self) -> Self:
         checks = []
         if self.trainer != "newton":
-            normed = self.network.batch_norm != "none"
-            checks.append((self.network.kind, self.network.all_widths, self.network.image, normed))
+            checks.append((self.network.kind, self.network.all_widths, self.network.image, self.network.normed))
         if self.ratios.model is not RatioModel.LINEAR:
             kind = NetworkKind.CNN if self.ratios.model is RatioModel.CNN else NetworkKind.MLP
             checks.append((kind, tuple(self.ratios.widths) or ((6, 16, 120, 84)), self.ratios.image, False))

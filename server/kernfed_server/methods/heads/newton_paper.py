@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
@@ -22,7 +23,10 @@ _DIVERGED_ROUNDS = 5
 
 
 async def train(trainer: HeadTrainer) -> Array:
-    """Algorithm 2 as printed: W ← W - η Σ p_j (H_j + damping I)⁻¹ g, on the clients drawn for the round."""
+    """Algorithm 2: W ← W - η Σ p_j (H_j + damping I)⁻¹ g, on the clients drawn for the round.
+
+    With `gradient = "own"` it is (H_j + damping I)⁻¹ g_j, equation (7) as printed.
+    """
     problem, settings, run = trainer.problem, trainer.settings, trainer.problem.run
     weights, history = run.first_weights(problem.shape), History(settings.history)
     good, lowest, damping, above, at_zero = weights, math.inf, -1.0, 0, 0.0
@@ -32,9 +36,8 @@ async def train(trainer: HeadTrainer) -> Array:
         above, history = int(count), History.from_arrays(settings.history, run.resumed)
     async for round_num in run.rounds(settings.rounds):
         asked = problem.sampled(settings.client_fraction, round_num)
-        mean, members = await problem.mean(
-            HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=weights), asked
-        )
+        told = await problem.ask(HeadGradientRequest(ridge=problem.ridge, leave_out=False, weights=weights), asked)
+        mean, members = await asyncio.to_thread(problem.weighted, told), tuple(told)
         if damping < 0:
             damping = mean.mean_curvature if settings.damping == "auto" else float(settings.damping)
             at_zero = mean.loss
@@ -46,6 +49,9 @@ async def train(trainer: HeadTrainer) -> Array:
         if trainer.solver == LBFGS:
             q, coefficients = history.first_half(mean.gradient)
             step = history.second_half(trainer.scale(history, damping, mean.mean_curvature) * q, coefficients)
+        elif settings.gradient == "own":
+            gradients = {client: reply.gradient for client, reply in told.items()}
+            step = await trainer.own_newton_steps(weights, gradients, damping)
         else:
             step, _ = await trainer.newton_step(weights, mean.gradient, damping, members)
         step_size = settings.step_size

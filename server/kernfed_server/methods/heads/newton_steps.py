@@ -51,12 +51,22 @@ class HeadTrainer:
         self, weights: Array, direction: Array, damping: float, members: Members
     ) -> tuple[Array, Members]:
         """Σ p_j (H_j(W) + damping I)⁻¹ of a direction, and over whom; says once where solves are cut short."""
-        problem = self.problem
-        replies = await problem.ask(self.step_request(weights, direction, damping), members)
+        replies = await self.problem.ask(self.step_request(weights, direction, damping), members)
+        return await self._mean_step(replies), tuple(replies)
+
+    async def own_newton_steps(self, weights: Array, gradients: Mapping[str, Array], damping: float) -> Array:
+        """Σ p_j (H_j(W) + damping I)⁻¹ g_j, each client's own gradient in the place of a common direction.
+
+        Source: FedNewton paper, equation (7) as printed.
+        """
+        requests = {client: self.step_request(weights, g, damping) for client, g in gradients.items()}
+        return await self._mean_step(await self.problem.ask_each(requests))
+
+    async def _mean_step(self, replies: Mapping[str, HeadStep]) -> Array:
         if self.solver == HeadSolver.CG:
             self._note_cut_short(replies)
-        mean = await asyncio.to_thread(problem.weighted, replies)
-        return mean.newton_step, tuple(replies)
+        mean = await asyncio.to_thread(self.problem.weighted, replies)
+        return mean.newton_step
 
     def _note_cut_short(self, replies: Mapping[str, HeadStep]) -> None:
         settings, run = self.settings, self.problem.run

@@ -116,6 +116,12 @@ class LeftOutNotes:
                 "in a column, or by their target, fewer rows than its policy.min_rows stood out among very many; leave "
                 "such columns out",
             )
+            self._count(
+                client,
+                told.near,
+                "earlier jobs on this stream used other rows of the same blocks, so both would tell about fewer rows "
+                "than its policy.min_rows; use the columns, ranges and limits of an earlier job",
+            )
             for kind, words in _CHANGES.items():
                 self._changed(client, getattr(told, kind), words)
             self._disk(client, waits=told.waits_for_disk)

@@ -1,4 +1,4 @@
-"""Weights of personal networks, chosen by held-out losses of networks between cross-fitting's and Q-aggregation's."""
+"""Weights of personal networks, chosen by held-out losses of networks: cross-fitting's, or Q-aggregation's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
-from kernfed.methods.personalise.judging import JUDGED_SHARE, NUM_FOLDS, choose, without_a_fold
+from kernfed.methods.personalise.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
 from kernfed.methods.personalise.training_messages import NetworkScores, ScoreNetworksRequest
 from kernfed.models.network_spec import NetworkSpec
 from kernfed_server.methods.personalise.choosing import aggregate
@@ -16,22 +16,28 @@ from kernfed_server.methods.personalise.network_batch import Apart, Networks
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of
 from kernfed_server.methods.personalise.weights import Personalisation
 
-_OTHER = "clients whose rows look alike, by Q-aggregation, which held-out losses of networks prefer"
+_OTHER = ", by Q-aggregation, which held-out losses of networks prefer"
 
 
 async def judged(job: Personalisation, spec: NetworkSpec, found: Collaboration) -> Collaboration:
     """The weights with which networks are to be trained: those found, or for some clients those of Q-aggregation.
 
-    Networks are trained with both, each without a half of its client's rows, for half of the rounds. Each client tells
-    the losses on the halves, and the choice for it counts those of the clients that look like it, by the weights of
-    Q-aggregation. Where it cannot be made, the weights stay as they are, and the job says so.
+    The latter are passed on among clients that look alike, as the job's rule says. Networks are trained with both, each
+    without a half of its client's rows. Each client tells the losses on the halves, and the choice for it counts those
+    of the clients that look like it, by the weights that are passed on. Where it cannot be made, the weights stay as
+    they are, and the job says so.
     """
-    rounds = round(JUDGED_SHARE * (job.settings.rounds - 1))
-    if job.settings.judge != "networks" or "judge" in job.settings.idle_keys() or rounds < 1:
+    judge = job.settings.judge
+    if judge == "ridge" or "judge" in job.settings.idle_keys():
+        return found
+    rule = RULES[judge]
+    rounds = round(rule.share * (job.settings.rounds - 1))
+    if rounds < 1:
         return found
     try:
         await aggregate(job, exact=False)
         other = await job.told_weights(needed=True)
+        other = replace(other, weights=passed_on(other.weights, rule.powers))
         told = [c for c in found.told if c in other.told]
         both = tuple(_only(x, told) for x in (found, other))
         scores = await _scores(job, spec, both, rounds) if told else {}
@@ -57,7 +63,7 @@ async def judged(job: Personalisation, spec: NetworkSpec, found: Collaboration) 
     )
     weights = {c: taken.get(c, found.weights[found.clients.index(c)]) for c in found.told}
     choices = {c: words for c, words in zip(found.clients, found.choices, strict=True) if c not in taken}
-    choices |= {c: _OTHER + other.choices[other.clients.index(c)] for c in taken}
+    choices |= {c: rule.words + _OTHER + other.choices[other.clients.index(c)] for c in taken}
     return found.with_told(weights, choices)
 
 

@@ -23,6 +23,7 @@ from kernfed.methods.personalise.training_messages import (
 from kernfed.models.network_spec import NetworkSpec, initial_parameters
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.state import State
+from kernfed_server.jobs.updating import note_kept_back
 from kernfed_server.methods.personalise.state import Collaboration, Targets, targets_of, weighted_sums, without
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -102,6 +103,7 @@ class Networks:
                     **(self.apart.of_client(k, weighing) if self.apart else {}),
                 )
         replies = await self.job.cohort.ask_each(requests)
+        note_kept_back(self.job.run, replies)
         parts = {k: replies[c].networks for k, c in enumerate(self.clients) if c in replies}
         missing = [k for k in range(len(self.clients)) if k not in parts]
         before = self.parameters

@@ -29,6 +29,7 @@ from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries,
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
+from kernfed_server.jobs.updating import note_kept_back
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
 from kernfed_server.methods.reweight.reweighting import Reweighting
@@ -85,8 +86,7 @@ class _Networks:
     def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        normed = section.batch_norm != "none"
-        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=normed)
+        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=section.normed)
         scale = _target_scale(job)
         if job.run.resumed is not None:
             state = job.run.resumed
@@ -109,6 +109,7 @@ class _Networks:
                 network=self.spec, scale=self.scale, networks=before, batch_size=settings.batch_size, seed=seed
             )
             slopes = await job.cohort.ask(request, clients=drawn, drawn=few)
+            note_kept_back(job.run, slopes)
             mean = await self._mean({client: reply.gradients for client, reply in slopes.items()})
             slope = mean + settings.weight_decay * before * decayed_entries(self.spec)
             self.parameters, self.adam = self.adam.step(before, slope, settings.step_size)
@@ -129,6 +130,7 @@ class _Networks:
                 own_norm=self.own_norm,
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
+            note_kept_back(job.run, trained)
             self.parameters = await self._mean({client: reply.networks for client, reply in trained.items()})
         if round_num > settings.rounds - settings.average_last:
             self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1

@@ -28,8 +28,8 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
 from kernfed_client.data.device import choose_device
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.steps import data
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.places import HEART
@@ -301,7 +301,13 @@ def test_numbers_that_overflow_name_their_column() -> None:
     with pytest.raises(DataError, match="column 'b' exceeds"):
         data.standardise(
             job,
-            StandardiseRequest(classes=(), mean=np.zeros(2), deviation=np.array([1.0, 1e-300]), median_distance=False),
+            StandardiseRequest(
+                classes=(),
+                mean=np.zeros(2),
+                deviation=np.array([1.0, 1e-300]),
+                median_distance=False,
+                bounds=(0.0, 10.0),
+            ),
         )
 
 

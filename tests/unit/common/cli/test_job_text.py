@@ -59,10 +59,12 @@ def test_events_in_a_line_each() -> None:
 
 
 def test_rounds_of_several_models_say_so() -> None:
-    """A method that trains models in turn counts the rounds of all of them; a list, without settings, tells the sum."""
+    """A method that trains models in turn counts the rounds of all of them, in a list too."""
     assert rounds_text(job()) == "2/9"
     assert rounds_text(job(settings={"method": {"rounds": 9}})) == "2/9"
-    assert rounds_text(job(settings={"method": {"rounds": 3}})) == "2/9 (3 models in turn, up to 3 rounds each)"
+    in_turn = job(settings={"method": {"rounds": 3}, "data": {"target": "y"}}, job_toml="[method]")
+    assert rounds_text(in_turn) == rounds_text(in_turn.in_list()) == "2/9 (3 models in turn, up to 3 rounds each)"
+    assert (in_turn.in_list().job_toml, "data" in in_turn.in_list().settings) == ("", False)
     assert rounds_text(job(num_rounds=0)) == "2"
 
 

@@ -66,6 +66,13 @@ def test_columns_that_a_map_hardly_sees() -> None:
     assert combinations_of(x, seeing) is None
 
 
+def test_numbers_of_which_hardly_any_comes_twice() -> None:
+    """Ten whole numbers of a stream are no list of its values, where the caller says so."""
+    x = np.arange(10.0)[:, None]
+    assert combinations_of(x) is not None
+    assert combinations_of(x, grids=False) is None
+
+
 def test_nothing_to_tell_apart() -> None:
     """No rows, and constant columns."""
     assert combinations_of(np.zeros((0, 3))) is None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Reply
+from kernfed.methods.personalise.training_messages import TrainedNetworks
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.updating import note_kept_back
 from kernfed_testing.in_process import Tamper, bench, make_job, regression_rows, stating
 
 SIZES = {"ant": 60, "bee": 50, "dog": 55, "eel": 60, "zed": 30}
@@ -72,3 +76,27 @@ def test_keys_that_do_nothing_are_refused() -> None:
         make_job("fedavg", aggregate="median", max_norm=2.0)
     with pytest.raises(ConfigError, match="aggregate"):
         make_job("newton", aggregate="median")
+
+
+@dataclass
+class Notes:
+    """What a run was asked to tell, by subject."""
+
+    told: dict[str, str] = field(default_factory=dict)
+
+    def note_first(self, subject: str, message: str) -> None:
+        self.told.setdefault(subject, message)
+
+
+def test_parameters_that_kept_their_values_are_told() -> None:
+    """A client whose networks keep many parameters back is named with their part; one that keeps few is not."""
+    notes, none = Notes(), np.zeros((1, 1))
+    for share in (0.34, 0.5):
+        replies = {
+            name: TrainedNetworks(num_rows=60, networks=none, kept_back=part)
+            for name, part in (("ant", share), ("bee", 0.1))
+        }
+        note_kept_back(cast("Run", notes), replies)
+    (text,) = notes.told.values()
+    assert text.startswith("ant: 34 % of the network's parameters kept their values")
+    assert "method.batch_size" in text

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError
+from kernfed.arrays import Floats
+from kernfed.errors import DivergedError, InvalidTensorError, JobStateMissingError, NumericalError, PolicyError
 from kernfed.federation.messages.data import (
     ColumnRange,
     DataSchema,
@@ -17,7 +18,14 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.jobs.client_file import ClientFile
-from kernfed.methods.online.dictionary import Dictionary, fingerprint
+from kernfed.methods.online.dictionary import (
+    Dictionary,
+    draw,
+    features,
+    fingerprint,
+    kernel_gradients,
+    predictions,
+)
 from kernfed.methods.online.learner import Learner, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import (
@@ -114,9 +122,17 @@ class Site:
         with self.path.open("a") as file:
             file.write("".join(line + "\n" for line in lines))
 
-    def step(self, round_num: int, theta: float = 0.1, *, base: int = -1, batch_rows: int = 1) -> OnlineStep:
+    def step(
+        self,
+        round_num: int,
+        theta: float = 0.1,
+        *,
+        base: int = -1,
+        batch_rows: int = 1,
+        parameters: Floats | None = None,
+    ) -> OnlineStep:
         kernels = EVERY if base < 0 else EVERY[:0]
-        parameters = np.full((len(kernels), 8), theta)
+        parameters = np.full((len(kernels), 8), theta) if parameters is None else parameters
         request = OnlineStepRequest(
             round_num=round_num,
             base=base,
@@ -309,6 +325,27 @@ def test_two_classes_are_learned_by_log_odds(tmp_path: Path) -> None:
     sums = site.metrics().sums
     assert sums.log_loss == pytest.approx(2 * np.log(2.0))
     assert sums.squared_error == pytest.approx(0.5)
+
+
+def test_parameters_at_which_most_rows_are_certain(tmp_path: Path) -> None:
+    """Gradients of steep functions on two sides of a row differ by its features; a cautious client tells neither."""
+    site = Site(tmp_path, task=LearningTask.BINARY)
+    site.client.least_rows = 2
+    rows, y = np.array([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.3, 0.2)]), np.array([0.0, 1.0, 0.0, 1.0])
+    site.tell(*[f"r{i},{a},{b},{'yes' if y[i] else 'no'}" for i, (a, b) in enumerate(rows.tolist())])
+    z = features(rows / 2.0, draw(DICTIONARY))
+    above, below = (
+        np.tile(1e3 * np.linalg.lstsq(z[:, 0], [3.0, -3.0, 3.0, side], rcond=None)[0], (3, 1)) for side in (1.0, -1.0)
+    )
+    told = [
+        kernel_gradients(z, predictions(z, t), y, t, np.zeros(1, np.int64), loss=Loss.LOGISTIC)[0]
+        for t in (above, below)
+    ]
+    np.testing.assert_allclose(4 * (told[0] - told[1]), z[3, 0], atol=1e-9)
+    for steep in (above, below):
+        with pytest.raises(PolicyError, match="predicts most rows of a round with certainty"):
+            site.step(1, batch_rows=4, parameters=steep)
+    assert site.step(1, theta=0.1, batch_rows=4).num_samples == 4
 
 
 def test_requests_that_do_not_fit_are_refused(tmp_path: Path) -> None:

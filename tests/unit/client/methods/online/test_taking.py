@@ -8,9 +8,10 @@ import pytest
 from kernfed.arrays import Floats
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.methods.online.round_rows import Fewest, Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
-from kernfed_client.methods.online.taking import Limits, RowTaker, Taken
+from kernfed_client.methods.online.taking import RowTaker
 from kernfed_client.streams.streams import TableStream
 
 LEAST = 10
@@ -38,9 +39,8 @@ def rounds(
         lambda x: x,
         LEAST,
         limits,
-        fewest_apart=fewest_apart,
+        fewest=Fewest(fewest_apart, fewest_alike),
         most_rows=most_rows,
-        fewest_alike=fewest_alike,
     )
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
@@ -93,7 +93,7 @@ def test_a_live_stream_keeps_rows_for_later() -> None:
     state = ClientState(0, 0, "", {}, LeftOut(), Learner.start(rules, 1), np.zeros((1, 1)), -1, {}, {})
     for num, taken_now in ((30, 0), (400, 80)):
         taker = RowTaker(
-            Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest_apart=LEAST, most_rows=640
+            Live(table.take(np.arange(num))), lambda x: x, LEAST, limits, fewest=Fewest(LEAST), most_rows=640
         )
         assert len(taker.take(state, 1, 0.0, lambda _: 0.0).y) == taken_now
 

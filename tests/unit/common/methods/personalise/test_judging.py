@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.methods.personalise.judging import NUM_FOLDS, choose, without_a_fold
+from kernfed.methods.personalise.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
 
 
 def covariances(deviations: float, num: int) -> np.ndarray:
@@ -40,6 +40,21 @@ def test_a_client_like_nobody_who_scored_keeps_the_first() -> None:
     """Weights of zeros leave nothing to go by."""
     losses = np.array([[1.0, 0.5], [1.0, 0.5]])
     np.testing.assert_array_equal(choose(np.zeros((1, 2)), losses, covariances(0.1, 2)), [0])
+
+
+def test_weights_are_passed_on_within_a_kind() -> None:
+    """They spread over the own kind and leave the other one alone; who told nothing keeps what it gets."""
+    kind = np.array([[0.6, 0.4, 0.0], [0.1, 0.5, 0.4], [0.2, 0.2, 0.6]])
+    weights = np.zeros((6, 6))
+    weights[:3, :3] = kind
+    weights[3, 3:5], weights[4, 3:] = 0.5, 1 / 3
+    found = passed_on(weights, RULES["kinds"].powers)
+    np.testing.assert_allclose(found[:5].sum(axis=1), 1.0)
+    np.testing.assert_allclose(found[:3, :3], kind @ kind @ kind @ kind)
+    assert found[:3, 3:].max() == 0.0 == found[3:, :3].max()
+    assert found[5].max() == 0.0 < found[3, 5]
+    assert np.diag(found)[:3].max() < np.diag(kind).max()
+    np.testing.assert_array_equal(passed_on(weights, RULES["networks"].powers), weights)
 
 
 def test_a_client_counts_for_less_without_a_fold() -> None:

@@ -53,8 +53,11 @@ def test_the_default_is_that_of_the_independent_program(tmp_path: Path) -> None:
     assert done.model.link is Link.SOFTMAX
 
 
-def test_one_round_of_the_paper_is_that_of_the_independent_program(tmp_path: Path) -> None:
-    """Algorithm 2 from the golden file's weights moves as its program does: here from zero, by hand."""
+@pytest.mark.parametrize("own", [False, True], ids=["algorithm 2", "equation 7"])
+def test_one_round_of_the_paper_is_that_of_the_independent_program(tmp_path: Path, own: bool) -> None:
+    """Algorithm 2 from the golden file's weights moves as its program does: here from zero, by hand; and equation (7)
+    as printed, where each client solves for its own gradient.
+    """
     golden = load_golden("newton")
     eye = np.eye(3)
     z = [np.array(x) for x in golden["X"]]
@@ -65,11 +68,12 @@ def test_one_round_of_the_paper_is_that_of_the_independent_program(tmp_path: Pat
     step = np.zeros(9)
     for a, b in zip(z, y, strict=True):
         hessian = np.kron(a.T @ a / len(a), curvature) + 0.01 * np.eye(9)
-        step += len(b) / total * np.linalg.solve(hessian, np.asarray(gradient).reshape(-1))
+        at = a.T @ (np.full((len(a), 3), 1 / 3) - eye[b]) / len(a) if own else np.asarray(gradient)
+        step += len(b) / total * np.linalg.solve(hessian, at.reshape(-1))
     rows = {f"site-{i}": Rows(a, b, a, b) for i, (a, b) in enumerate(zip(z, y, strict=True))}
-    job = head_job(
-        "newton-paper", rounds=1, columns=3, ridge=1e-12, damping=0.01, step_size=0.1, solver="exact", **BARE
-    )
+    settings: dict[str, Any] = {"damping": 0.01, "step_size": 0.1, "solver": "exact", **BARE}
+    settings |= {"gradient": "own"} if own else {}
+    job = head_job("newton-paper", rounds=1, columns=3, ridge=1e-12, **settings)
     done = bench(rows, tmp_path, CLASSES).run(job)
     np.testing.assert_allclose(done.weights.reshape(-1), -0.1 * step, atol=1e-8)
 

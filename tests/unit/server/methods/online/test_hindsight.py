@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
+from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
+from kernfed.jobs.former import Former
 from kernfed.methods.online.dictionary import Dictionary, draw, features
 from kernfed.methods.online.hindsight_messages import HindsightRequest
 from kernfed_client.data.local_job import LocalJob
@@ -133,6 +135,18 @@ def test_a_client_that_may_not_tell_is_named(tmp_path: Path) -> None:
     other = clients(tmp_path / "other")
     _, journal = other.run(stream_job(hindsight=True, **SMALL), exchange=Silent(other, {"c0", "c1", "c2"}))
     assert "hindsight" not in finding(journal)
+
+
+def test_a_job_may_go_on_with_it_from_one_without() -> None:
+    """Neither from a job of this release, nor from one before, whose plan has no such key."""
+    plan = stream_job(rounds=5, **SMALL).plan()
+    before = {**plan, "method": {key: value for key, value in plan["method"].items() if key != "hindsight"}}
+    more = stream_job(rounds=9, hindsight=True, **SMALL)
+    for of in (plan, before):
+        Former("weeks-a", "online", 5, of, {}).refuse_other(more)
+        Former("weeks-a", "online", 5, of, {}).refuse_other(stream_job(rounds=9, **SMALL))
+        with pytest.raises(ConfigError, match=r"method\.num_frequencies"):
+            Former("weeks-a", "online", 5, of, {}).refuse_other(stream_job(rounds=9, **SMALL | {"num_frequencies": 9}))
 
 
 class Silent(InProcessExchange):

@@ -20,13 +20,14 @@ pytestmark = pytest.mark.slow
 WIDE = {**TRAINERS["fedavg"], "features": 'kernel = "linear"\n[method.network]\nkind = "mlp"\nwidths = [3]'}
 
 
-def test_the_job_says_who_takes_which_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rule", "rounds"), [({}, 7), ({"judge": "networks"}, 4)])
+def test_the_job_says_who_takes_which_weights(rule: dict[str, str], rounds: int, tmp_path: Path) -> None:
     """The note counts them; a client's file names the teachers that its network had, and the way."""
     rows = concept_rows()
-    done = run(personal_job(**WIDE), clients(rows, tmp_path / "networks"))
+    done = run(personal_job(**rule, **WIDE), clients(rows, tmp_path / "networks"))
     told = finding(done)
     taken = [c for c in told["clients"] if "Q-aggregation" in c["choice"]]
-    assert f"networks after 4 rounds: {len(taken)} of {len(rows)} clients take" in notes(done)
+    assert f"networks after {rounds} rounds: {len(taken)} of {len(rows)} clients take" in notes(done)
     for i, client in enumerate(told["clients"]):
         facts = json.loads((tmp_path / "networks" / client["client"] / "model" / "model.json").read_text())["job"]
         assert facts["found_by"] == client["choice"]

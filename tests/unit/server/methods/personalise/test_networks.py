@@ -13,7 +13,7 @@ import pytest
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import ALIKE, NAMES, TRAINERS, clients, concept_rows, personal_job, run
+from kernfed_testing.personalise import ALIKE, NAMES, UNJUDGED, clients, concept_rows, personal_job, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def test_kept_networks_predict_as_they_were_measured(tmp_path: Path, scale: str) -> None:
     """Each client's network, loaded from its folder, has the error that the job reports, whatever its scale was."""
     rows = concept_rows()
-    done = run(personal_job(network_scale=scale, **TRAINERS["fedavg"]), clients(rows, tmp_path))
+    done = run(personal_job(network_scale=scale, **UNJUDGED), clients(rows, tmp_path))
     for name, r in rows.items():
         kept = load_kept_model(tmp_path / name / "model")
         scores = kept.predict_scores(pd.DataFrame(r.x_test, columns=["x0", "x1", "x2"]))[:, 0]
@@ -34,7 +34,7 @@ def test_kept_networks_predict_as_they_were_measured(tmp_path: Path, scale: str)
 def test_a_run_that_began_in_the_scale_of_all_rows_goes_on_in_it(tmp_path: Path) -> None:
     """A checkpoint of before has no scales of mixtures; it ends as one of that rule."""
     rows = concept_rows()
-    alike, now = personal_job(**ALIKE["alike"]), personal_job(**TRAINERS["fedavg"])
+    alike, now = personal_job(**ALIKE["alike"]), personal_job(**UNJUDGED)
     whole = bench(rows, tmp_path).run(alike)
     first = bench(rows, tmp_path).run(alike, stop_before=4)
     resumed = bench(rows, tmp_path).run(now, resumed=first.journal.last)
@@ -45,7 +45,7 @@ def test_a_run_that_began_in_the_scale_of_all_rows_goes_on_in_it(tmp_path: Path)
 def test_networks_are_measured_though_a_client_is_gone_after_a_restart(tmp_path: Path) -> None:
     """The scale of each client alone, which is measured at the end, is of the clients that are left."""
     rows = concept_rows()
-    job = personal_job(cohort='preflight = "quorum"', **TRAINERS["fedavg"])
+    job = personal_job(cohort='preflight = "quorum"', **UNJUDGED)
     first = bench(rows, tmp_path).run(job, stop_before=4)
     left = {name: rows[name] for name in list(rows)[:-1]}
     done = bench(left, tmp_path).run(job, resumed=first.journal.last)

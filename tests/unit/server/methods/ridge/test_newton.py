@@ -134,6 +134,7 @@ class GoldenJob:
     z_train: torch.Tensor
     y_train: torch.Tensor
     device: str = "cpu"
+    largest: int = 0
     row_weights: None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 

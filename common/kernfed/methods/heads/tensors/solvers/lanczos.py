@@ -29,6 +29,20 @@ def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
     if size == 0:
         return Solution(torch.zeros_like(rhs), 0, 0.0)
     values, vectors, products = leading_eigenpairs(hessian, rhs, limits.rank)
+    return Solution(on_eigenvectors(values, vectors, rhs), products, 0.0)
+
+
+def on_eigenvectors(values: Tensor, vectors: Tensor, rhs: Tensor) -> Tensor:
+    """Solve by curvature along eigenvectors, and by a gradient step of the least of their eigenvalues beside them.
+
+    Args:
+        values: Eigenvalues, (k,).
+        vectors: Orthonormal, (D C, k).
+        rhs: G, (D, C).
+
+    Raises:
+        NotPositiveDefiniteError: The least eigenvalue is not above 0.
+    """
     rest = float(values.min())
     if not rest > 0:
         raise NotPositiveDefiniteError(
@@ -36,8 +50,7 @@ def solve(hessian: HeadHessian, rhs: Tensor, limits: Limits) -> Solution:
         )
     g = rhs.reshape(-1)
     along = vectors.T @ g
-    x = g / rest + vectors @ (along / values - along / rest)
-    return Solution(x.reshape(rhs.shape), products, 0.0)
+    return (g / rest + vectors @ (along / values - along / rest)).reshape(rhs.shape)
 
 
 def basis_size(total: int, rank: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernfed.errors import NumericalError
 from kernfed.methods.heads.messages import HeadSolver
 from kernfed.methods.heads.tensors.losses import HeadHessian
-from kernfed.methods.heads.tensors.solvers import conjugate_gradients, diagonal, exact, lanczos
+from kernfed.methods.heads.tensors.solvers import conjugate_gradients, diagonal, eigen, exact, lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits, Solution
 
 _SOLVERS: Mapping[HeadSolver, Callable[[HeadHessian, Tensor, Limits], Solution]] = {
@@ -19,6 +19,7 @@ _SOLVERS: Mapping[HeadSolver, Callable[[HeadHessian, Tensor, Limits], Solution]]
     HeadSolver.DIAGONAL: diagonal.solve,
     HeadSolver.FISHER: diagonal.solve_fisher,
     HeadSolver.LANCZOS: lanczos.solve,
+    HeadSolver.EIGEN: eigen.solve,
 }
 
 

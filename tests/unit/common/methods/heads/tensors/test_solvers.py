@@ -15,6 +15,7 @@ from kernfed.methods.heads.messages import HeadLoss, HeadSolver
 from kernfed.methods.heads.solver_choice import choose_solver
 from kernfed.methods.heads.solver_sizes import exact_bytes, exact_matrix
 from kernfed.methods.heads.tensors.losses import Head
+from kernfed.methods.heads.tensors.solvers.eigen import top_eigenpairs
 from kernfed.methods.heads.tensors.solvers.exact import dense
 from kernfed.methods.heads.tensors.solvers.interface import Limits, Stop, relative_residual
 from kernfed.methods.heads.tensors.solvers.lanczos import leading_eigenpairs
@@ -134,6 +135,36 @@ def test_lanczos_steps_by_curvature_where_it_knows_it() -> None:
     assert float(found @ vectors[:, 0]) == pytest.approx(1.0 / float(values[-1]), rel=1e-6)
 
 
+def test_eigen_takes_the_true_leading_eigenvectors_whatever_the_right_hand_side() -> None:
+    """Three outputs have each eigenvalue three times: all copies are found, and the step is that of the dense ones."""
+    head, w, g = problem(HeadLoss.SQUARED, 60, d=9, c=3)
+    hessian = head.hessian(w).with_damping(0.05)
+    columns = [hessian.product(e.reshape(9, 3)).reshape(-1) for e in torch.eye(27, dtype=torch.float64)]
+    values, vectors = torch.linalg.eigh(torch.stack(columns))
+    found, _, products, residual = top_eigenpairs(hessian, g, 6)
+    torch.testing.assert_close(found, values[-6:], rtol=1e-9, atol=0)
+    assert residual <= 1e-6
+    assert products < 27 * 50
+    lead, at = vectors[:, -6:], values[-6:]
+    along = lead.T @ g.reshape(-1)
+    expected = lead @ (along / at) + (g.reshape(-1) - lead @ along) / at.min()
+    step = solve(HeadSolver.EIGEN, hessian, g, Limits(rank=6))
+    torch.testing.assert_close(step.value.reshape(-1), expected, rtol=1e-5, atol=1e-6)
+    assert step.residual == 0.0
+
+
+def test_the_two_readings_of_low_rank_differ() -> None:
+    """Along one eigenvector of G, Lanczos knows that one alone; the true leading ones make the step shorter."""
+    head, w, _ = problem(HeadLoss.SQUARED, 60, d=12, c=1)
+    hessian = head.hessian(w)
+    columns = [hessian.product(e.reshape(12, 1)).reshape(-1) for e in torch.eye(12, dtype=torch.float64)]
+    values, vectors = torch.linalg.eigh(torch.stack(columns))
+    g = vectors[:, 0].reshape(12, 1)
+    krylov, true = (solve(s, hessian, g, Limits(rank=1)).value for s in (HeadSolver.LANCZOS, HeadSolver.EIGEN))
+    torch.testing.assert_close(krylov, g / values[0], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(true, g / values[-1], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("solver", HeadSolver)
 def test_every_solver_gives_a_descent_direction_and_0_for_0(solver: HeadSolver) -> None:
     """Its matrix is positive definite."""
@@ -151,7 +182,7 @@ def test_a_singular_hessian_is_refused() -> None:
         solve(HeadSolver.EXACT, bare, g, TIGHT)
     flat = Head(HeadLoss.SQUARED, torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64), 0.0)
     one = torch.ones(2, 1, dtype=torch.float64)
-    for solver in (HeadSolver.CG, HeadSolver.DIAGONAL, HeadSolver.LANCZOS):
+    for solver in (HeadSolver.CG, HeadSolver.DIAGONAL, HeadSolver.LANCZOS, HeadSolver.EIGEN):
         with pytest.raises(NotPositiveDefiniteError, match="raise damping or ridge"):
             solve(solver, flat.hessian(one), one, TIGHT)
 

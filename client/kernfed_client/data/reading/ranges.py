@@ -30,12 +30,13 @@ def outside_ranges(schema: DataSchema, x: Array, y: Array | None, least: int = 1
     for i, given in enumerate(schema.ranges):
         values: Floats | None = x[:, place[given.column]] if given.column in place else y
         if values is not None:
-            found[:, i] = (values < _whole(values, given.low, least)) | (-values < _whole(-values, -given.high, least))
+            low, high = whole_limit(values, given.low, least), whole_limit(-values, -given.high, least)
+            found[:, i] = (values < low) | (-values < high)
     return found
 
 
-def _whole(values: Array, low: float, least: int) -> float:
-    """The limit below which lie a multiple of `least` of the values, and all that lie below `low`."""
+def whole_limit(values: Array, low: float, least: int) -> float:
+    """The limit below which lie a multiple of `least` of the values (n,), and all that lie below `low`."""
     num = int((values < low).sum())
     if num % least == 0:
         return low

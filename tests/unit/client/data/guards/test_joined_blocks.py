@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kernfed.arrays import Floats, Integers
 from kernfed.jobs.client_file import PolicySection
-from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
+from kernfed_client.data.guards.split import JOINED_RULES, RULES
+from kernfed_client.data.reading.partition_data import PartitionData
 
 NUM, LEAST = 600, 10
 MARKS = {"half": 2, "fifth": 5, "tenth": 10, "rare": 40}
@@ -24,9 +26,11 @@ def rows(*marks: str, labels: list[str] | None = None) -> PartitionData:
     return PartitionData(x, labels, None if labels else x[:, 0] ** 2, 0, np.arange(2, NUM + 2))
 
 
-def blocks(data: PartitionData, policy: PolicySection | None = None) -> tuple[Integers, FewStandOut]:
+def blocks(
+    data: PartitionData, policy: PolicySection | None = None, rules: int = RULES
+) -> tuple[Integers, FewStandOut]:
     """Sixty blocks of ten rows, joined."""
-    judge = FewStandOut(data, policy or PolicySection(min_rows=LEAST))
+    judge = FewStandOut(data, policy or PolicySection(min_rows=LEAST), rules)
     return joined_blocks(np.random.default_rng(2).permutation(NUM) // LEAST, judge.allows), judge
 
 
@@ -76,6 +80,18 @@ def test_blocks_of_all_jobs_lie_in_one_another() -> None:
     sets = [[frozenset(np.flatnonzero(found == k).tolist()) for k in range(found.max() + 1)] for found in jobs]
     for one, two in itertools.combinations(sets, 2):
         assert all(a <= b or b <= a or not a & b for a in one for b in two)
+
+
+def test_no_sum_of_columns_has_few_rows_in_a_block() -> None:
+    """Two columns of halves that differ in a fifth of the rows; a job that was begun before joins by columns alone."""
+    data = rows("half", "fifth")
+    data = replace(data, x=np.column_stack([data.x[:, :2], np.abs(data.x[:, 1] - data.x[:, 2])]))
+    differ = (data.x[:, 1] != data.x[:, 2]).astype(float)
+    found, judge = blocks(data)
+    assert min(apart(differ, found)) >= LEAST
+    assert judge.blamed.tolist() == [False, True, True, False]
+    before, _ = blocks(data, rules=JOINED_RULES)
+    assert min(apart(differ, before)) < LEAST
 
 
 def test_combinations_of_two_marks() -> None:

@@ -1,8 +1,10 @@
 """Which rows earlier jobs used: a job whose rows differ from those by a few would tell about these few.
 
-The client remembers, for each data set, the rows that each job trained and was measured on, as their places in the file
-and as digests of their content. Places tell apart the rows of jobs on any columns, as long as the file stays the
-same; digests tell apart those of jobs on the same columns, whatever became of the file.
+The client remembers, for each data set, the rows that each job trained and was measured on: as their places in the
+file, as digests of their content and as marks of their lines. Places tell apart the rows of jobs on any columns, as
+long as the file stays the same; digests those of jobs on the same columns, whatever became of the file; marks those of
+jobs on any columns of two files that share lines. A job chooses which data set it takes, so the rows of one that has
+another name are compared by all three.
 """
 
 from __future__ import annotations
@@ -22,17 +24,19 @@ from kernfed.arrays import Array
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
-from kernfed_client.data.row_spans import tells_of_few
-from kernfed_client.data.split import digest_words
+from kernfed_client.data.guards.row_marks import marks_of_file
+from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.data.guards.split import digest_words
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 
 MOST_BYTES = 256 << 20
 """Most disk that the sets of a data set take; beyond it those longest unused are forgotten."""
 
-
+_ALL_WAYS = ("places", "content", "marks")
+"""In which rows are known."""
 _SAME_SHARE, _MOVED_SHARE = 0.8, 0.5
 
 
@@ -52,16 +56,19 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     section = file.datasets.get(dataset)
     if least == 1 or file.policy.near_jobs == "allow" or section is None or data.train.num_rows < least:
         return False  # the policy refuses so few rows: such a job is told nothing
-    folder = file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
-    ways = ("places", "content") if file.policy.near_jobs == "wait-for-rows" else ("places",)
+    folder = _folder(file, dataset)
     found = {
         **_set("train", data.train, schema, section.train),
         **_set("test", data.test, schema, section.test or section.train),
     }
     before: dict[str, list[Array]] = {}
     dealt_anew, by_file = False, schema.by_record and section.test is None
-    for earlier in _earlier(folder):
-        dealt_anew = by_file and _dealt_anew(found, earlier, dealt_anew)
+    others = [_folder(file, name) for name in sorted(file.datasets) if name != dataset]
+    for its, earlier in ((place, kept) for place in (*others, folder) for kept in _earlier(place)):
+        ways: tuple[str, ...] = _ALL_WAYS
+        if its == folder:
+            ways = _ALL_WAYS if file.policy.near_jobs == "wait-for-rows" else ("places",)
+            dealt_anew = by_file and _dealt_anew(found, earlier, dealt_anew)
         for key in sorted(found.keys() & earlier.keys(), key=lambda key: (key.split("-")[1] not in ways, key)):
             if key.split("-")[1] in ways:
                 before.setdefault(key, []).append(earlier[key])
@@ -73,15 +80,16 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
                     log.warning("a job's rows differ from an earlier job's by these of the file", rows=differ)
                 raise PolicyError(
                     f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
-                    "policy.min_rows, so the two would tell about these; use the features, ranges, rule for gaps and "
-                    "test fraction of the earlier job, or, where rows were added or corrected, wait for more, or let "
-                    'this client\'s administrator set policy.near_jobs = "allow"'
+                    "policy.min_rows, so the two would tell about these; use the data set, features, ranges, rule for "
+                    "gaps and test fraction of the earlier job, or, where rows were added or corrected, wait for more, "
+                    'or let this client\'s administrator set policy.near_jobs = "allow"'
                 )
             log.warning(
                 "the data changed since an earlier job in fewer rows than policy.min_rows, so the two jobs tell about "
                 'these; policy.near_jobs = "wait-for-rows" would refuse this one',
                 dataset=dataset,
             )
+            break  # the ways that count came first
     if any(tells_of_few(found[key], sets, least) for key, sets in sorted(before.items())):
         raise PolicyError(
             f"data set {dataset}: the rows of this job and of several earlier jobs add up, some added and some "
@@ -91,6 +99,11 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
         )
     _keep(folder, found)
     return dealt_anew
+
+
+def _folder(file: ClientFile, dataset: str) -> Path:
+    """Where the sets of a data set are kept."""
+    return file.state / "row-sets" / hashlib.sha256(dataset.encode()).hexdigest()[:32]
 
 
 def _dealt_anew(found: dict[str, Array], earlier: dict[str, Array], otherwise: bool) -> bool:
@@ -112,6 +125,7 @@ def _set(part: str, rows: PartitionData, schema: DataSchema, file: PartitionFile
         return {
             f"{part}-places-{_content(file.path)}": np.sort(rows.row_numbers).astype(np.int64),
             f"{part}-content-{columns}": np.sort(digest_words(rows, schema.features)),
+            f"{part}-marks": np.sort(np.array(marks_of_file(file, rows.row_numbers), dtype=np.int64)),
         }
     return {}
 

@@ -17,10 +17,10 @@ from kernfed.errors import PolicyError
 from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.combinations import combinations_of
 from kernfed.wording import listed
-from kernfed_client.data.few_in_columns import fewest_alike
+from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import in_file
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import in_file
+from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 

@@ -16,9 +16,10 @@ from kernfed.arrays import Array, Integers
 from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.combinations import Combinations, combinations_of
 from kernfed.maths.few_rows import columns_of_few
-from kernfed_client.data.few_in_columns import fewest_alike
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.split import RULES
+from kernfed.maths.few_sums import rows_of_sums
+from kernfed_client.data.guards.few_in_columns import fewest_alike
+from kernfed_client.data.guards.split import RULES, SUMS_RULES
+from kernfed_client.data.reading.partition_data import PartitionData
 
 
 def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integers:
@@ -44,18 +45,21 @@ def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integ
 
 
 class FewStandOut:
-    """Judges whether fewer rows than the policy's least stand out in a column, a target or a class of some rows.
+    """Judges whether fewer rows than the policy's least stand out in a column, a sum of columns, a target or a class.
 
     Or have one of few combinations of values, where each of them has enough of all rows: else no functions of such
     columns are told.
     """
 
     def __init__(self, rows: PartitionData, policy: PolicySection, rules: int = RULES) -> None:
-        """Take n rows of P columns, in a job by one of `kernfed_client.data.split.RULES`."""
+        """Take n rows of P columns, in a job by one of `kernfed_client.data.guards.split.RULES`."""
         self._least = policy.min_rows
         self._columns: list[Array] = []
+        self._of_sums: Array | None = None
         if policy.sparse_columns != "allow":
             self._columns = [rows.x, *([] if rows.y is None else [rows.y[:, None]])]
+            if rules >= SUMS_RULES and self._least > 1:
+                self._sums, self._of_sums = rows_of_sums(rows.x, self._least)
         self._codes: Array | None = None
         if rows.labels is not None and policy.rare_classes != "allow":
             self._codes = np.unique(rows.labels, return_inverse=True)[1]
@@ -71,6 +75,8 @@ class FewStandOut:
         if self._columns:
             found = np.concatenate([columns_of_few(columns[rows], self._least) for columns in self._columns])
             few[: len(found)] = found
+        if self._of_sums is not None:
+            few[:-1] |= self._of_sums[columns_of_few(self._sums[rows].astype(np.float64), self._least)].any(axis=0)
         if self._codes is not None:
             counts = np.bincount(self._codes[rows])
             few[-1] |= bool(((counts > 0) & (counts < self._least)).any())

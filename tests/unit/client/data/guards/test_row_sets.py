@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data import row_sets
-from kernfed_client.data.partitions import load_local_data
-from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.guards import row_sets
+from kernfed_client.data.guards.row_sets import refuse_near_sets
+from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import regression
 
 PLAIN = replace(regression(), test_fraction=0.0)
@@ -131,3 +131,29 @@ def test_a_column_that_each_export_changes_is_told(tmp_path: Path) -> None:
     assert not told(110, "monday")
     assert told(110, "tuesday")
     assert not told(110, "tuesday")
+
+
+def named(file: ClientFile, **paths: Path) -> ClientFile:
+    """The same client with data sets of other names."""
+    more = {name: DatasetSection(train=PartitionFile(path=path)) for name, path in paths.items()}
+    return file.model_copy(update={"datasets": {**file.datasets, **more}})
+
+
+def test_another_name_of_the_file_or_of_a_copy_does_not_help(tmp_path: Path) -> None:
+    """Neither a link, on other ranges, nor a copy with a row more, on other columns."""
+    (tmp_path / "more").mkdir()
+    file = site(tmp_path, 60)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "rows.csv")
+    site(tmp_path / "more", 61)
+    file = named(file, link=tmp_path / "link.csv", more=tmp_path / "more" / "rows.csv")
+    ask(file)
+    few = load_local_data(file, "link", PLAIN, "va")
+    few = replace(few, train=few.train.take(np.arange(57)))
+    refusal = r"differ from those of an earlier job.*use the data set"
+    with pytest.raises(PolicyError, match=refusal):
+        refuse_near_sets(file, "link", PLAIN, few)
+    narrow = replace(PLAIN, features=("a",))
+    with pytest.raises(PolicyError, match=refusal):
+        refuse_near_sets(file, "more", narrow, load_local_data(file, "more", narrow, "va"))
+    alone = file.model_copy(update={"datasets": {"more": file.datasets["more"]}})  # the site gave it a new name
+    refuse_near_sets(alone, "more", narrow, load_local_data(alone, "more", narrow, "va"))
