@@ -96,7 +96,7 @@ def check_network(job: LocalJob, spec: NetworkSpec) -> None:
         ConfigError: It does not.
         PolicyError: It would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job)
+    refuse_few_alike(job, remedy="a method or trainer without networks")
     layout(spec)
     if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
         raise ConfigError(

@@ -80,8 +80,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
                     log.warning("a job's rows differ from an earlier job's by these of the file", rows=differ)
                 raise PolicyError(
                     f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
-                    "policy.min_rows, so the two would tell about these; use the data set, features, ranges, rule for "
-                    "gaps and test fraction of the earlier job, or, where rows were added or corrected, wait for more, "
+                    "policy.min_rows, so the two would tell about these; use the data set, target, features, ranges, "
+                    "rule for gaps and test fraction of the earlier job (another target may leave out rows of other "
+                    "classes, where they are few), or, where rows were added or corrected, wait for more, "
                     'or let this client\'s administrator set policy.near_jobs = "allow"'
                 )
             log.warning(
@@ -93,8 +94,8 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     if any(tells_of_few(found[key], sets, least) for key, sets in sorted(before.items())):
         raise PolicyError(
             f"data set {dataset}: the rows of this job and of several earlier jobs add up, some added and some "
-            "subtracted, to fewer than policy.min_rows, so the jobs together would tell about these; use the features, "
-            "ranges and rule for gaps of an earlier job, or let this client's administrator set "
+            "subtracted, to fewer than policy.min_rows, so the jobs together would tell about these; use the target, "
+            "features, ranges and rule for gaps of an earlier job, or let this client's administrator set "
             'policy.near_jobs = "allow"'
         )
     _keep(folder, found)

@@ -31,7 +31,7 @@ def make_learner(job: LocalJob, lesson: Lesson, request: StartDistillationReques
     if request.pooled_penalty:
         own_ridge *= max(request.total_rows, job.num_rows) / job.num_rows
     if section is None:
-        refuse_few_alike(job, request.kernel.lengthscales)
+        refuse_few_alike(job, request.kernel.lengthscales, remedy="a model of this client's own ([models] of its file)")
         return KernelLearner(job, lesson, request.kernel, request.ridge, own_ridge)
     log.info("own model", dataset=job.dataset, kind=section.kind)
     if isinstance(section, KernelModelSection):

@@ -215,7 +215,8 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
 
     if request.features.kernel in RANDOM_KERNELS:
         lengths = np.broadcast_to(request.features.lengthscales, columns.shape[1])[: job.x_train.shape[1]]
-        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]])
+        remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
+        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]], remedy=remedy)
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)

@@ -183,7 +183,7 @@ def features_with_constant(job: LocalJob, spec: FeatureSpec, points: Floats) -> 
     Raises:
         PolicyError: They would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job)
+    refuse_few_alike(job, remedy='method.scope = "own"')
     made: FeatureMap = job.memo(("ratio map", spec), lambda: job.feature_map(spec, job.device))
     z = made(torch.tensor(points, dtype=torch.float64, device=job.device))
     return torch.cat([torch.ones_like(z[:, :1]), z], dim=1)

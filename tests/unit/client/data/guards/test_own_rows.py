@@ -46,6 +46,19 @@ def test_scales_of_no_rows(mean: tuple[float, float], deviation: tuple[float, fl
     assert "cannot be those of rows of which this client's are a part" in told(mean, deviation)
 
 
+@pytest.mark.parametrize("deviation", [1.0, 1.01e13])
+@pytest.mark.parametrize("bounds", [(), (10.0, 10.0)])
+def test_means_that_round_rows_to_a_few_numbers(deviation: float, bounds: tuple[float, ...]) -> None:
+    """A mean so far off that rows less it are a few steps is refused, whatever deviation and bound come with it."""
+    assert "'a'" in told((1e16, -1.0), (deviation, 1.5), bounds)
+
+
+def test_numbers_that_are_rounded_as_they_are() -> None:
+    """Times in nanoseconds, of which a site has those of a second, lie near the mean of all sites' by their size."""
+    own = moments(1.7e18 + np.random.default_rng(3).uniform(0.0, 1e9, (30, 1)))
+    refuse_scales(own, ("t",), np.array([1.6e18]), np.array([1e17]), (), "data.standardise")
+
+
 def test_columns_that_may_have_any_scale() -> None:
     """Columns that are not scaled, and those in which one client stands apart, may lie anywhere."""
     assert told((0.0, 0.0), (1.0, 1.0)) == ""

@@ -149,7 +149,7 @@ def test_another_name_of_the_file_or_of_a_copy_does_not_help(tmp_path: Path) -> 
     ask(file)
     few = load_local_data(file, "link", PLAIN, "va")
     few = replace(few, train=few.train.take(np.arange(57)))
-    refusal = r"differ from those of an earlier job.*use the data set"
+    refusal = r"differ from those of an earlier job.*use the data set, target, features"
     with pytest.raises(PolicyError, match=refusal):
         refuse_near_sets(file, "link", PLAIN, few)
     narrow = replace(PLAIN, features=("a",))
