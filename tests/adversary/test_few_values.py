@@ -125,7 +125,7 @@ def eight(seed: int) -> dict[str, Sequence[object]]:
     return {**{f"x{i}": x[:, i].tolist() for i in range(3)}, "y": y.tolist()}
 
 
-@pytest.mark.parametrize("variant", REFUSED)
+@pytest.mark.parametrize("variant", [name for name in REFUSED if name in METHODS])
 def test_what_tells_more_than_linear_sums_is_refused(tmp_path: Path, variant: str) -> None:
     """Random features, embeddings, density ratios, networks and kernels, each with what to use in their stead."""
     targets = [Target(tmp_path / name, eight(seed), ON) for seed, name in enumerate(("ant", "bee", "cat"))]
