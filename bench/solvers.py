@@ -23,7 +23,7 @@ from kernfed.methods.heads.solver_sizes import exact_bytes
 from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.solvers.interface import Limits
 from kernfed.methods.heads.tensors.solvers.solve import solve
-from kernfed_client.data.feature_cache import FeatureCache
+from kernfed_client.data.reading.feature_cache import FeatureCache
 
 ROWS, OUTPUTS = 2000, 10
 SIZES = (32, 64, 128, 256)

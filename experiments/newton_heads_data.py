@@ -13,7 +13,7 @@ import numpy.typing as npt
 from image_files import read_images
 
 from kernfed import rng
-from kernfed_client.data.backbone_data import write_features
+from kernfed_client.data.reading.backbone_data import write_features
 
 NUM_COMPONENTS, NUM_WORDS = 60, 64
 Floats = npt.NDArray[np.float64]

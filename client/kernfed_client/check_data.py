@@ -20,11 +20,11 @@ from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
-from kernfed_client.data.few_values import refuse_few_in
 from kernfed_client.data.finite_moments import finite_moments
-from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.guards.few_values import refuse_few_in
+from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
+from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
-from kernfed_client.data.split import refuse_draws, refuse_few_groups
 from kernfed_client.streams.faults import MEANING
 from kernfed_client.streams.sources import stream_of
 

@@ -24,8 +24,8 @@ from kernfed.pki.folder import read_about
 from kernfed.tables.read import read
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import Groups, PartitionData, check_table, partition_source
-from kernfed_client.data.partitions import LocalData, prepare, read_partition
+from kernfed_client.data.reading.partition_data import Groups, PartitionData, check_table, partition_source
+from kernfed_client.data.reading.partitions import LocalData, prepare, read_partition
 from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column

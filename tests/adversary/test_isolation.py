@@ -13,9 +13,8 @@ from scipy.spatial.distance import pdist
 from kernfed import rng
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, Standardised
-from kernfed.jobs.job_file import JobFile, data_schema
+from kernfed.jobs.job_file import data_schema
 from kernfed.jobs.job_sections import FeaturesSection
-from kernfed.methods.online.messages import OnlineStep, Ranges
 from kernfed_testing.adversary import (
     COLUMNS,
     MIN_ROWS,
@@ -274,40 +273,6 @@ def test_a_median_distance(tmp_path: Path, policy: str) -> None:
     [reply] = told.of(Standardised)
     pairs = pdist(np.array([table[name] for name in COLUMNS]).T)
     assert bool((np.abs(pairs - reply.median_distance) < 1e-9).any()) != held(policy, told)
-
-
-@guards
-def test_the_range_of_a_stream(tmp_path: Path, policy: str) -> None:
-    """The least and the greatest target are those of two rows; rounds of one row are one row's gradient."""
-    table = rows()
-    told = Target(tmp_path, table, policy).ask(online_job())
-    [ranges] = told.of(Ranges)
-    y = np.array(table["y"], dtype=float)
-    extremes = ranges.target_low == pytest.approx(y.min()) or ranges.target_high == pytest.approx(y.max())
-    assert extremes != held(policy, told)
-
-
-@guards
-def test_rounds_of_ten_and_eleven_rows(tmp_path: Path, policy: str) -> None:
-    """First gradients of two jobs on one stream, at parameters of 0: the longer round has one row more."""
-    table = rows()
-    target, told, sums = Target(tmp_path, table, policy), [], []
-    settings: dict[str, Any] = {"rates": "paper", "num_frequencies": 4, "lengthscales": [100.0, 10.0]}
-    settings |= {"kernels_per_round": 2, "target_range": [-10, 10], "row_norm": 5.0, "rounds": 1, "metrics_every": 1}
-    for batch_rows in (10, 11):
-        told.append(target.ask(online_job(batch_rows=batch_rows, **settings)))
-        [step] = told[-1].of(OnlineStep)
-        sums.append(step.num_samples * step.gradient[0])
-    sines, cosines = np.split(sums[1] - sums[0], 2)
-    found = 20 * np.hypot(sines[0], cosines[0]) - 10  # sin and cos have squares of 1 together
-    assert (abs(found - float(str(table["y"][10]))) < 1e-9) != held(policy, *told)
-
-
-def online_job(**more: Any) -> JobFile:
-    """A job that learns on the rows as on a stream, one a round."""
-    method: dict[str, Any] = {"name": "online", "rounds": 4, "metrics_every": 2, "batch_rows": 1, "wait_s": 0.01}
-    data = {"task": "regression", "target": "y", "features": list(COLUMNS)}
-    return JobFile.model_validate({"name": "s", "method": method | more, "data": data})
 
 
 def test_refusals_leave_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import unpack
-from kernfed_client.data.row_spans import tells_of_few
+from kernfed_client.data.guards.row_spans import tells_of_few
 from kernfed_client.methods.online.taking import RowTaker
 from kernfed_testing.adversary import COLUMNS, MIN_ROWS, Target, Told, by_difference, is_a_row, moment_job, rows
 

@@ -70,7 +70,7 @@ def firewalled(shared: Cluster) -> Iterator[Cluster]:
     shared.start_client("va", network="site")
     yield shared
     shared.container("va").remove(force=True)
-    wall.remove(force=True)
+    wall.remove(force=True, v=True)
     site.remove()
     shared.start_client("va")
 

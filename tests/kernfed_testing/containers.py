@@ -220,7 +220,7 @@ class Cluster:
         )
         status = int(container.wait(timeout=LIMIT_S)["StatusCode"])
         text = str(container.logs().decode())
-        container.remove()
+        container.remove(v=True)
         return status, text
 
     def start_client(self, client: str, tag: str = TAG, network: str | None = None) -> None:

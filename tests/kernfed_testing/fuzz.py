@@ -37,7 +37,7 @@ from kernfed_client.daemon.audit import AuditLog
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import summarise
 from kernfed_client.daemon.reply_store import ReplyStore
-from kernfed_client.data.partitions import read_partition
+from kernfed_client.data.reading.partitions import read_partition
 from kernfed_server.config import load_coordinator_file
 from kernfed_testing.fuzz_site import coordinator_readers, identity_readers, stream_readers, task_readers
 from kernfed_testing.in_process import bench, make_job, regression_rows

@@ -7,8 +7,8 @@ from typing import Any
 
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import PartitionFile
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import read_partition
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import read_partition
 
 SECRET = "s3cr3t-31337"
 GOOD = "a,b,y\n1,2,0\n3,4,1\n"

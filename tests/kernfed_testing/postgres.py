@@ -69,10 +69,10 @@ class Cluster:
         for lock in (self.folder / "data" / "postmaster.pid", self.folder / ".s.PGSQL.5432.lock"):
             lock.unlink(missing_ok=True)
 
-    def new_database(self) -> str:
-        """URL of a new, empty database."""
+    def new_database(self, *options: str) -> str:
+        """URL of a new, empty database; options are those of createdb."""
         name = f"kernfed{next(self._numbers)}"
-        self.run("createdb", "-h", str(self.folder), "-U", "kernfed", name)
+        self.run("createdb", "-h", str(self.folder), "-U", "kernfed", *options, name)
         return f"postgresql+psycopg://kernfed@/{name}?host={self.folder}"
 
 

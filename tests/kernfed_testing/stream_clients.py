@@ -20,8 +20,8 @@ from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, PolicySection
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import prepare
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import prepare
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal

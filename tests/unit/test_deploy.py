@@ -215,3 +215,20 @@ def test_client_waits_for_its_token_and_no_longer(tmp_path: Path) -> None:
     done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
     assert "Ask the operator for a token" in done.stderr
+
+
+@pytest.mark.parametrize("page", ["deploy.md", "operations.md"])
+def test_commands_of_the_pages_leave_no_secret_readable_and_need_no_terminal(page: str) -> None:
+    """Tokens and archives that hold the CA's key are files of mode 0600; each `exec` works from a script too."""
+    text = (ROOT / "docs" / page).read_text()
+    lines = [
+        line for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+    ]
+    assert lines
+    for line in lines:
+        assert not re.search(r"\bexec (?!-T)", line), line
+        assert "pip install kernfed" not in line, line  # the package is installed from the checkout beside the page
+        if re.search(r">\S+\.token|-czf? ", line):
+            assert line.startswith("(umask 077; "), line
+        if "/etc/sysusers.d/" in line:
+            assert line.startswith("install -D "), line  # no package of Debian makes that folder

@@ -163,6 +163,22 @@ def test_the_architecture_names_files_that_exist() -> None:
     assert found > 20
 
 
+FLOORS = ("common/kernfed", "server/kernfed_server", "client/kernfed_client", "simulation/kernfed_simulation")
+
+
+def test_page_and_picture_of_the_house_show_every_room() -> None:
+    """Each folder of a package is in the page's tree and in the picture; generated code is in the tree alone."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("proto/kernfed/v1/")[2].partition("```")[0]
+    picture = " ".join(re.findall(r">([^<>]+)</text>", (ROOT / "docs" / "house.svg").read_text(encoding="utf-8")))
+    for floor in FLOORS:
+        rooms = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
+        families = {path.parent.name for path in (ROOT / floor / "methods").glob("*/__init__.py")}
+        assert {room for room in rooms if f"{room}/" not in tree} == set(), floor
+        words = set(re.findall(r"\w+", picture))
+        assert (rooms | families) - {"v1"} <= words, floor
+
+
 def anchors(path: Path) -> set[str]:
     """The fragments that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed_client.data.backbone_data import write_features
+from kernfed_client.data.reading.backbone_data import write_features
 
 
 def features(

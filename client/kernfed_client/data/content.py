@@ -15,9 +15,9 @@ import numpy as np
 from kernfed import files
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
-from kernfed_client.data.split import FIRST_RULES, RULES
+from kernfed_client.data.guards.split import FIRST_RULES, RULES
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 
 _NAME = "content"
 
@@ -36,7 +36,7 @@ def is_begun(folder: Path) -> bool:
 
 
 def rules(folder: Path) -> int:
-    """By which of `kernfed_client.data.split.RULES` the job was prepared here; the newest for one that was not."""
+    """By which of `guards.split.RULES` the job was prepared here; the newest for one that was not."""
     try:
         number = (folder / _NAME).read_text().partition(" ")[2]
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernfed.federation.messages.data import DataSchema
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partitions import LocalData
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.clipping import clip_rows
 from kernfed.maths.statistics import Moments, moments
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partitions import LocalData
 
 
 def finite_moments(data: LocalData, schema: DataSchema, dataset: str) -> tuple[Moments, tuple[int, ...]]:

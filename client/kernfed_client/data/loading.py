@@ -11,10 +11,10 @@ import structlog
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data import content
-from kernfed_client.data.partitions import LocalData, load_local_data
-from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.guards.row_sets import refuse_near_sets
+from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
+from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
-from kernfed_client.data.split import refuse_draws, refuse_few_groups
 
 log = structlog.get_logger(__name__)
 

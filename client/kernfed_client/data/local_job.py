@@ -27,10 +27,10 @@ from kernfed.tensors.rows import SMALL, FeatureRows
 from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device, usable_bytes
-from kernfed_client.data.few_in_columns import fewest_apart
+from kernfed_client.data.guards.few_in_columns import fewest_apart
 from kernfed_client.data.loading import Loader, load_rows
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
 from kernfed_client.data.step_memory import StepMemory

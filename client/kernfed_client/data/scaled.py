@@ -13,8 +13,9 @@ from kernfed.maths.clipping import clip_rows
 from kernfed.maths.few_rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.ranges import whole_limit
+from kernfed_client.data.guards.split import COMBINED_RULES
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.ranges import whole_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def scale(
         bounds: Per feature column, training rows are taken at most so far from 0 once scaled, 0: as they are; empty:
             all are.
         least: Fewest training rows that stand out in a column once they are bounded; each bound is one for a multiple
-            of so many, the outermost.
+            of so many, the outermost, unless the job was begun before that was a rule.
 
     Raises:
         WireError: Another number of columns, or a deviation that is not above 0.
@@ -82,12 +83,13 @@ def scale(
     _check_classes(classes, schema.task, data.classes)
     index = {name: i for i, name in enumerate(classes)}
     x_train = clip_rows(data.train.x)[0] if schema.clipped else data.train.x
+    multiple = least if data.rules >= COMBINED_RULES else 1
     return Scaled(
         task=schema.task,
         classes=classes,
         mean=centre,
         deviation=divisor,
-        x_train=_bounded(_standardised(x_train, centre, divisor, schema), bounds, least),
+        x_train=_bounded(_standardised(x_train, centre, divisor, schema), bounds, least, multiple),
         x_test=_standardised(data.test.x, centre, divisor, schema),
         targets_train=_targets(data.train, index),
         targets_test=_targets(data.test, index),
@@ -120,14 +122,14 @@ def _targets(rows: PartitionData, index: dict[str, int]) -> Array:
     return np.array([index[label] for label in rows.labels or ()], dtype=np.int64)
 
 
-def _bounded(x: Floats, bounds: tuple[float, ...], least: int) -> Floats:
+def _bounded(x: Floats, bounds: tuple[float, ...], least: int, multiple: int) -> Floats:
     if not any(bounds):
         return x
     limit = np.where(np.array(bounds) > 0, bounds, np.inf)
     bounded = np.clip(x, -limit, limit)
     for j in np.flatnonzero(np.isfinite(limit)):
         # Two jobs with bounds on two sides of a row would tell it, so that each bound takes whole multiples of rows.
-        low, high = (whole_limit(values, -limit[j], least) for values in (x[:, j], -x[:, j]))
+        low, high = (whole_limit(values, -limit[j], multiple) for values in (x[:, j], -x[:, j]))
         bounded[x[:, j] < low, j] = -limit[j]
         bounded[-x[:, j] < high, j] = limit[j]
     return without_few(bounded, least)[0]

@@ -11,8 +11,8 @@ import numpy as np
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.clipping import clip_rows
 from kernfed.wording import listed
-from kernfed_client.data.far_rows import far_notes
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.guards.far_rows import far_notes
+from kernfed_client.data.reading.partitions import LocalData
 
 _DEALT_ANEW = (
     "other rows are held out than in the last job on these columns, though most rows are the same, so metrics of the "

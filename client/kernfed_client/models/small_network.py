@@ -16,7 +16,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import NetworkSpec, layout, read_spec
 from kernfed.models.tensors.predict import network_scores
 from kernfed.tensors.networks import dtype_of
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_private_model
 
@@ -96,7 +96,7 @@ def check_network(job: LocalJob, spec: NetworkSpec) -> None:
         ConfigError: It does not.
         PolicyError: It would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job)
+    refuse_few_alike(job, remedy="a method or trainer without networks")
     layout(spec)
     if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
         raise ConfigError(

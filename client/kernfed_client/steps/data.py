@@ -27,11 +27,11 @@ from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
-from kernfed_client.data.few_values import refuse_few_alike
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.guards.few_values import refuse_few_alike
+from kernfed_client.data.guards.own_rows import refuse_lengthscale, refuse_scales
+from kernfed_client.data.guards.told import told
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.own_rows import refuse_lengthscale, refuse_scales
-from kernfed_client.data.told import told
 
 
 def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:

@@ -13,7 +13,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.rows import FeatureRows, product
-from kernfed_client.data.feature_blocks import feature_block
+from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 
 

@@ -14,8 +14,8 @@ import structlog
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import StreamFile
-from kernfed_client.data.partition_data import partition_source
-from kernfed_client.data.row_marks import RECENT, RowMarks, mark_at
+from kernfed_client.data.guards.row_marks import RECENT, RowMarks, mark_at
+from kernfed_client.data.reading.partition_data import partition_source
 from kernfed_client.streams.faults import MEANING, FileChange, RowFault
 from kernfed_client.streams.notices import NOTICES
 from kernfed_client.streams.place import Finished, Inode, Place, inode_of, mark_in, mark_of, moved, rotated_after

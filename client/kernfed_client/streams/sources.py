@@ -7,9 +7,9 @@ from dataclasses import replace
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, StreamFile
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import read_partition
-from kernfed_client.data.row_marks import marks_of_file
+from kernfed_client.data.guards.row_marks import marks_of_file
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import read_partition
 from kernfed_client.streams.feeds import spool_folder
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.streams import Stream, TableStream

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.streams.faults import FileChange, RowFault
 
 Position = Mapping[str, Any]
@@ -35,7 +35,7 @@ class Row:
     where: str = ""
     """File and line, for the client's own log; of rows with a key alone."""
     mark: int = -1
-    """See `kernfed_client.data.row_marks`; -1: the stream has none."""
+    """See `kernfed_client.data.guards.row_marks`; -1: the stream has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 An answer to a round stands for the rows of the round. Two jobs that leave out other rows of one stream would tell about
 the few by which their rounds differ. So the rows behind an answer are kept as *blocks*, and every job's rounds are made
 of whole blocks: what sums of any jobs, added and subtracted, stand for is made of blocks then, of `policy.min_rows` or
-more rows each. Rows are known by their marks (`kernfed_client.data.row_marks`), so other names of one file do not
-help, nor do other positions.
+more rows each. Rows are known by their marks (`data.guards.row_marks`), so other names of one file do not help, nor do
+other positions.
 
 They are kept in the client's state folder, of all its streams together. It is not synced with every round: a loss of
 power may cost the blocks of the last seconds, as it costs the states of these rounds, which are then learned again.

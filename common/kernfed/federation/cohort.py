@@ -200,6 +200,8 @@ class Cohort(Weighing):
         call = self._call(request, tuple(asked), everyone, drawn)
         if fresh:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
+        if request.setup and clients is None:
+            self._done.missed(set(self._clients) - set(asked))
         replies = await self._ask(call, of_all=clients is None, optional=optional, refusing=refusing)
         if request.setup and clients is None:
             self._setup.append(SetupRequest(request, check))

@@ -154,6 +154,10 @@ class SetupBook:
             elif of_all:
                 self._broken.add(client)
 
+    def missed(self, clients: Iterable[str]) -> None:
+        """All are asked a setup request but these, which are out of the round: they are not prepared then."""
+        self._broken.update(clients)
+
     def begin(self, client: str) -> None:
         """A client is prepared from the beginning; until `prepared`, it is not."""
         self._chains[client] = SetupChain()

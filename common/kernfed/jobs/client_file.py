@@ -166,9 +166,9 @@ class PolicySection(Section):
     )
     sparse_columns: Literal["constant", "constant-in-tests", "allow"] = Field(
         "constant",
-        description="Values of a column, the target too, that fewer training rows than `min_rows`, than a "
-        "tenth of the test rows (at least 3), have while all others have one value, or what other columns say: take "
-        "them as the others; do so with fewer test rows than `min_rows`, so that metrics are of rows that are not "
+        description="Values of a column, the target too, that fewer training rows than `min_rows`, or fewer "
+        "than a tenth of the test rows (at least 3), have while all others have one value, or what other columns say: "
+        "take them as the others; do so with fewer test rows than `min_rows`, so that metrics are of rows that are not "
         "quite so; or let sums over such columns stand for fewer rows. Products of two columns in a polynomial are "
         "treated alike, and rows that stand far out.",
     )

@@ -3,8 +3,8 @@
 Held to the file are the data set and its schema, the scales and the feature map as far as the file gives them, the
 network, the job whose state is gone on from, and the numbers that the method names in `Method.fixed`. What follows from
 the clients' rows, or from rules such as `auto`, is not; of that a client judges by its own rows
-(`kernfed_client.data.own_rows`). A signed job may go on under a later release: who changes what a schema or a map is by
-the file lets the former one pass here too.
+(`kernfed_client.data.guards.own_rows`). A signed job may go on under a later release: who changes what a schema or a
+map is by the file lets the former one pass here too.
 """
 
 from __future__ import annotations

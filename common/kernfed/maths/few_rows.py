@@ -2,9 +2,9 @@
 
 So are sums over what columns add up to: one less another one that equals it but for two rows, or one less all levels of
 a category that two rows have none of. The span of the columns is searched for vectors that are 0 in all but a few rows,
-as `kernfed_client.data.row_spans` does for sets of rows, by information sets: E. Prange, *The use of information sets
-in decoding cyclic codes*, IRE Transactions on Information Theory 8 (1962) 5-9. In those rows one column is then taken
-to be what the others say.
+as `kernfed_client.data.guards.row_spans` does for sets of rows, by information sets: E. Prange, *The use of information
+sets in decoding cyclic codes*, IRE Transactions on Information Theory 8 (1962) 5-9. In those rows one column is then
+taken to be what the others say.
 """
 
 from __future__ import annotations

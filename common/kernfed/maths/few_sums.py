@@ -29,10 +29,11 @@ def rows_of_sums(x: Floats, least: int) -> tuple[Array, Array]:
         For each of Q sums, the rows, bool (n, Q), and its columns, bool (Q, P).
     """
     num_rows, num_columns = x.shape
-    columns, a, _ = scaled_columns(x)
-    spare = 2 * a.shape[1] + least
-    most = min(num_rows // 2, num_rows - spare)
     none = np.zeros((num_rows, 0), dtype=np.bool_), np.zeros((0, num_columns), dtype=np.bool_)
+    if num_rows < least:
+        return none
+    columns, a, _ = scaled_columns(x)
+    most = min(num_rows // 2, num_rows - 2 * a.shape[1] - least)
     if most < least:
         return none
     size = np.abs(a)

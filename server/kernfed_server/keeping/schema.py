@@ -41,7 +41,13 @@ def make_engine(url: str) -> Engine:
             sa.event.listen(engine, "connect", _sqlite_pragmas)
         elif parsed.get_backend_name() == "postgresql":
             # Ping: a database server that was restarted is connected anew, without a failed job in between.
-            arguments = {"connect_timeout": _WAIT_S, "options": _LOCKS, "application_name": "kernfed-coordinator"}
+            # UTF-8, also where a database was made under the locale C: all text would come as bytes.
+            arguments = {
+                "connect_timeout": _WAIT_S,
+                "options": _LOCKS,
+                "application_name": "kernfed-coordinator",
+                "client_encoding": "utf8",
+            }
             engine = sa.create_engine(parsed, connect_args=arguments, pool_pre_ping=True)
             if "@" in (parsed.host or ""):
                 raise ConfigError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernfed.methods.registry import METHODS
 from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
@@ -170,6 +171,7 @@ def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
     assert "refuses personalise.statistics, personalise.factor, personalise.project, where" in told[0]
 
 
+@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
 @pytest.mark.parametrize(
     ("lines", "told"),
     [

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from kernfed.jobs.metrics_file import read_metrics
+from kernfed.methods.registry import METHODS
 from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
 from kernfed_testing.forked import run_module
@@ -70,6 +71,7 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
 def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path) -> None:
     """Accuracy and log-loss of predictions made before learning, with what each client reaches alone."""
     plan = (HEART / "dkrr.toml").read_text()

@@ -10,7 +10,7 @@ import structlog
 from kernfed.features.kernels import KernelSpec
 from kernfed.jobs.client_models import KernelModelSection, SklearnModelSection
 from kernfed.methods.distill.messages import StartDistillationRequest
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.learner import KernelLearner, Learner, Lesson
 from kernfed_client.methods.distill.networks import NetworkLearner
@@ -31,7 +31,7 @@ def make_learner(job: LocalJob, lesson: Lesson, request: StartDistillationReques
     if request.pooled_penalty:
         own_ridge *= max(request.total_rows, job.num_rows) / job.num_rows
     if section is None:
-        refuse_few_alike(job, request.kernel.lengthscales)
+        refuse_few_alike(job, request.kernel.lengthscales, remedy="a model of this client's own ([models] of its file)")
         return KernelLearner(job, lesson, request.kernel, request.ridge, own_ridge)
     log.info("own model", dataset=job.dataset, kind=section.kind)
     if isinstance(section, KernelModelSection):

@@ -37,8 +37,8 @@ from kernfed.methods.distill.messages import (
     TargetMoments,
     TargetMomentsRequest,
 )
+from kernfed_client.data.guards.told import told
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.told import told
 from kernfed_client.methods.distill.blended import Blended
 from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson

@@ -53,7 +53,7 @@ from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.rows import product
 from kernfed_client.data.alone import alone
 from kernfed_client.data.device import usable_bytes
-from kernfed_client.data.feature_blocks import feature_block
+from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.heads.sure_rows import refuse_sure_rows
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets

@@ -29,8 +29,8 @@ from kernfed.methods.online.messages import (
 )
 from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
+from kernfed_client.data.guards.told import greatest, smallest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.told import greatest, smallest
 from kernfed_client.methods.online import hindsight, meta, pooled
 from kernfed_client.methods.online.learning import OnlineClient
 from kernfed_client.methods.online.model import keep_personal_model

@@ -15,11 +15,11 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.online.stream_step import rows_of_round
-from kernfed_client.data.few_in_columns import fewest_alike
-from kernfed_client.data.joined_blocks import joined_blocks
+from kernfed_client.data.guards.few_in_columns import fewest_alike
+from kernfed_client.data.guards.joined_blocks import joined_blocks
+from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.ranges import row_outside
-from kernfed_client.data.split import JOINED_RULES
+from kernfed_client.data.reading.ranges import row_outside
 from kernfed_client.methods.online.round_rows import (
     ANY_NUMBER,
     Fewest,

@@ -23,10 +23,10 @@ from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
 from kernfed.methods.personalise.shared import Shared
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
+from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.mapped import few_products_of
-from kernfed_client.data.split import JOINED_RULES
 from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"
@@ -215,7 +215,8 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
 
     if request.features.kernel in RANDOM_KERNELS:
         lengths = np.broadcast_to(request.features.lengthscales, columns.shape[1])[: job.x_train.shape[1]]
-        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]])
+        remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
+        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]], remedy=remedy)
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)

@@ -18,13 +18,13 @@ from kernfed.maths.few_rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content
-from kernfed_client.data.backbones import Backbone, load_backbone, prepare_pixels
-from kernfed_client.data.feature_cache import FeatureCache
-from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
+from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
+from kernfed_client.data.guards.split import FIRST_RULES, JOINED_RULES, blocks_of, ordered
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData, groups_of
-from kernfed_client.data.partitions import read_unlabelled
-from kernfed_client.data.split import FIRST_RULES, JOINED_RULES, blocks_of, ordered
+from kernfed_client.data.reading.backbones import Backbone, load_backbone, prepare_pixels
+from kernfed_client.data.reading.feature_cache import FeatureCache
+from kernfed_client.data.reading.partition_data import PartitionData, groups_of
+from kernfed_client.data.reading.partitions import read_unlabelled
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:

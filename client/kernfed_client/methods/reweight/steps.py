@@ -37,8 +37,8 @@ from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES, PLAIN_COLUMNS
 from kernfed.methods.reweight.tensors.density_ratios import effective_sample_size, limited, match
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import LocalRidge, one_hot
+from kernfed_client.data.guards.told import greatest, told, told_counts
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.told import greatest, told, told_counts
 from kernfed_client.methods.reweight.points import (
     drawn_points,
     fingerprint_of,

@@ -30,7 +30,7 @@ from kernfed.methods.reweight.mixture_messages import (
 from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
-from kernfed_client.data.few_values import refuse_few_alike
+from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import drawn_points, point_choice, train_points
 from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios
@@ -183,7 +183,7 @@ def features_with_constant(job: LocalJob, spec: FeatureSpec, points: Floats) -> 
     Raises:
         PolicyError: They would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job)
+    refuse_few_alike(job, remedy='method.scope = "own"')
     made: FeatureMap = job.memo(("ratio map", spec), lambda: job.feature_map(spec, job.device))
     z = made(torch.tensor(points, dtype=torch.float64, device=job.device))
     return torch.cat([torch.ones_like(z[:, :1]), z], dim=1)

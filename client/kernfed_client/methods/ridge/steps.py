@@ -39,7 +39,7 @@ from kernfed.methods.ridge.messages import (
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.ridge import LocalRidge
 from kernfed_client.data.alone import alone
-from kernfed_client.data.feature_blocks import feature_block
+from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out, local_ridge, own_weights

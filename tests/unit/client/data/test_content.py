@@ -13,7 +13,7 @@ from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRu
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection, StreamFile
 from kernfed_client.data.content import digest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.reading.partitions import LocalData, load_local_data
 
 SCHEMA = DataSchema(
     task=LearningTask.REGRESSION,

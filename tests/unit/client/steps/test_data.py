@@ -26,10 +26,13 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import data_schema, load_job
+from kernfed_client.data.described import Described
 from kernfed_client.data.device import choose_device
+from kernfed_client.data.guards.split import JOINED_RULES, RULES
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
+from kernfed_client.data.scaled import scale
 from kernfed_client.steps import data
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.places import HEART
@@ -309,6 +312,15 @@ def test_numbers_that_overflow_name_their_column() -> None:
                 bounds=(0.0, 10.0),
             ),
         )
+
+
+@pytest.mark.parametrize(("rules", "num_cut"), [(JOINED_RULES, 3), (RULES, 4)])
+def test_a_job_that_was_begun_before_is_cut_as_then(rules: int, num_cut: int) -> None:
+    """Bounds are ones for a multiple of the policy's rows, unless the job was begun before that was a rule."""
+    part = rows([[float(i), 12.0 if i > 6 else i / 2] for i in range(10)], y=[0.0] * 10)
+    described = Described("d", schema(LearningTask.REGRESSION), LocalData(part, part, 0, (), rules=rules))
+    found = scale(described, (), np.zeros(2), np.ones(2), (0.0, 10.0), least=2)
+    assert (found.x_train[:, 1] == 10.0).sum() == num_cut
 
 
 def test_devices() -> None:

@@ -15,8 +15,8 @@ from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import PolicyError
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.row_spans import tells_of_few
+from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.methods.online.round_rows import Fewest, Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
 from kernfed_client.methods.online.taking import RowTaker

@@ -250,6 +250,19 @@ async def test_who_missed_a_step_that_all_were_asked_is_prepared_again(missed: A
     assert asked.book["setup"]["broken"] == []
 
 
+async def test_who_was_out_of_the_round_as_all_were_set_up_is_prepared_again() -> None:
+    """A client that failed in a round is not asked what sets up all others in it, so it has less than they have."""
+    clients = Careful()
+    asked, _ = cohort(clients)
+    await asked.ask(SETUP[0])
+    told = await asked.ask(MEANS, refusing=lambda client, _: ["is no answer"] if client == "b" else [])
+    assert list(told) == ["a", "c"]
+    assert list(await asked.ask(SETUP[1])) == ["a", "c"]
+    asked.enter_round(1)
+    assert list(await asked.ask(MEANS)) == list(ABC)
+    assert len({clients.chains[client].under(MeanEmbeddingRequest) for client in ABC}) == 1
+
+
 async def test_a_book_of_before_knows_no_setup() -> None:
     """Clients of a job that an earlier release began are asked as it did, until they are prepared again."""
     clients = Careful()

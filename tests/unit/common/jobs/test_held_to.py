@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from kernfed import rng
-from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, MapFeaturesRequest, StandardiseRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
 from kernfed.methods.heads.messages import HeadGradientRequest
-from kernfed.methods.online.losses import Loss
-from kernfed.methods.online.messages import OpenStreamRequest
 from kernfed.methods.personalise.training_messages import ScoreNetworksRequest
 from kernfed.methods.registry import METHODS
 from kernfed.methods.ridge.messages import GradientDescentRequest
@@ -113,25 +110,6 @@ def test_ridges_that_rounds_choose_are_bounded(keys: str, asked: tuple[float, ..
         assert (contradiction(parse_job(text), request) == "") is good, ridge
 
 
-def test_the_job_that_is_gone_on_from() -> None:
-    """A client's state of another job than the file names, or of any where it names none, is not gone on from."""
-    text = (
-        TEXT.replace("fedavg", "online").replace("[features]\nnum_frequencies = 20", "").format(method="", features="")
-    )
-    begins = f'start_from = "weeks"\n{text}[files]\nweeks = "{"0" * 64}"\n'
-    opened = OpenStreamRequest(norm=1.0, target_low=0.0, target_span=1.0, loss=Loss.SQUARED, seed=1, outlier_spans=5.0)
-    other = replace(opened, former="other-aaaaaaaa")
-    assert contradiction(parse_job(text), opened) == ""
-    assert "asks for the state of job other-aaaaaaaa" in contradiction(parse_job(text), other)
-    held = parse_job(f'{begins}[former]\njob_id = "weeks-aaaaaaaa"\n')
-    assert contradiction(held, replace(opened, former="weeks-aaaaaaaa")) == ""
-    for wrong in (opened, other):
-        assert "and the job file says weeks-aaaaaaaa" in contradiction(held, wrong)
-    assert contradiction(parse_job(begins), other) == ""  # submitted by an earlier release
-    with pytest.raises(ConfigError, match="there is no start_from"):
-        parse_job(f'{text}[former]\njob_id = "weeks-aaaaaaaa"\n')
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -179,16 +157,6 @@ def test_methods_ask_steps_of_their_own(name: str) -> None:
     given = {"public": "points.csv"} if name == "distill" else {}
     settings = method.settings.model_validate({"name": name, **given})
     assert set(method.asks(settings)) <= set(method.steps or ())
-
-
-def test_what_a_method_sets_itself() -> None:
-    """A method on streams holds no rows out, whatever the file says; no other split is asked for than these two."""
-    text = TEXT.replace("fedavg", "online").replace("[features]\nnum_frequencies = 20", "")
-    fixed = parse_job(text.format(method="", features=""))
-    schema = data_schema(fixed)
-    for share, held in ((0.0, True), (schema.test_fraction, True), (0.5, False)):
-        request = DescribeDataRequest(dataset="default", schema=replace(schema, test_fraction=share))
-        assert (contradiction(fixed, request) == "") is held
 
 
 def scales(**told: Any) -> StandardiseRequest:

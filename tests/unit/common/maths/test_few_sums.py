@@ -30,7 +30,7 @@ def test_a_category_less_two_of_its_levels() -> None:
 def test_numbers_that_do_not_add_up_have_no_sums() -> None:
     """Any few rows are 0 in some sum; that is no sign, nor is it where rows are few beside columns."""
     draw = np.random.default_rng(2)
-    for shape in ((NUM, 20), (60, 40), (12, 3), (NUM, 0)):
+    for shape in ((NUM, 20), (60, 40), (12, 3), (NUM, 0), (0, 3)):
         rows, columns = rows_of_sums(draw.normal(size=shape), LEAST)
         assert rows.shape == (shape[0], 0)
         assert columns.shape == (0, shape[1])

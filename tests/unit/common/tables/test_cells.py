@@ -23,7 +23,7 @@ from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, StreamFile
 from kernfed.tables.cells import EXACT, Misread, read_value
-from kernfed_client.data.partitions import read_partition
+from kernfed_client.data.reading.partitions import read_partition
 from kernfed_client.streams.feeds import Spool
 from kernfed_client.streams.folder import FolderStream
 from kernfed_client.streams.sources import stream_of

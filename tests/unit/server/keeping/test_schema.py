@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from kernfed.errors import ConfigError
 from kernfed_server.keeping.schema import bring_up_to_date, check_current, make_engine
 from kernfed_server.keeping.tables import SCHEMA, metadata
+from kernfed_testing import postgres
 
 
 @pytest.fixture
@@ -172,3 +173,17 @@ def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(ConfigError, match=r"kernfed\[postgres\]"):
         make_engine("postgresql+psycopg://x/y")
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_is_used(cluster: postgres.Cluster, encoding: str) -> None:
+    """What `initdb` makes under the locale C has the encoding SQL_ASCII; text goes in and comes out as it was."""
+    engine = make_engine(cluster.new_database("-E", encoding, "-T", "template0"))
+    try:
+        with engine.begin() as db:
+            migrate(db, SCHEMA)
+            assert db.execute(sa.text("SELECT CAST(:text AS TEXT)"), {"text": "Zürich"}).scalar_one() == "Zürich"
+        with engine.connect() as db:
+            check_current(db)
+    finally:
+        engine.dispose()

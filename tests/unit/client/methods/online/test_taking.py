@@ -8,7 +8,7 @@ import pytest
 from kernfed.arrays import Floats
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.methods.online.round_rows import Fewest, Limits, Taken
 from kernfed_client.methods.online.state import ClientState, LeftOut
 from kernfed_client.methods.online.taking import RowTaker

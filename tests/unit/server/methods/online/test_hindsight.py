@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
+from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.former import Former
@@ -144,6 +145,8 @@ def test_a_job_may_go_on_with_it_from_one_without() -> None:
     for of in (plan, before):
         Former("weeks-a", "online", 5, of, {}).refuse_other(more)
         Former("weeks-a", "online", 5, of, {}).refuse_other(stream_job(rounds=9, **SMALL))
+        with pytest.raises(ConfigError, match=r"method\.num_frequencies"):
+            Former("weeks-a", "online", 5, of, {}).refuse_other(stream_job(rounds=9, **SMALL | {"num_frequencies": 9}))
 
 
 class Silent(InProcessExchange):

@@ -14,7 +14,7 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import PolicySection
 from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import PartitionData
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_simulation.federation import Rows, from_tables
 from kernfed_testing.personalise import (
     NAMES,

@@ -19,7 +19,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight import steps
 from kernfed_simulation.federation import Rows
 from kernfed_testing.backbones import Stripes, shapes
-from kernfed_testing.in_process import make_job
+from kernfed_testing.in_process import bench, make_job, regression_rows
 from kernfed_testing.personalise import notes, run
 from kernfed_testing.reweight import PAPER, finding, sharing, weights
 
@@ -195,3 +195,15 @@ def test_a_job_on_a_backbone_needs_no_second_map(tmp_path: Path) -> None:
     """The columns are features already."""
     with pytest.raises(JobError, match=r"those of data\.backbone 'stripes' already"):
         run(job(BACKBONE, data='backbone = "stripes"'), clients(tmp_path))
+
+
+@pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
+def test_clients_that_lost_their_ratios_find_them_again(tmp_path: Path, round_num: int) -> None:
+    """Coordinator and all clients begin anew: the rows are weighed again before anything is computed on them."""
+    rows = regression_rows({"ant": 40, "bee": 50, "cat": 60}, shift=2.0)
+    job = make_job("reweight", compare=False, rounds=4, tolerance=1e-14)
+    undisturbed = bench(rows, tmp_path / "calm").run(job)
+    killed = bench(rows, tmp_path / "killed").run(job, stop_before=round_num)
+    resumed = bench(rows, tmp_path / "forgot").run(job, resumed=killed.journal.last)
+    assert resumed.weights.tobytes() == undisturbed.weights.tobytes()
+    assert "ant, bee, cat: the density ratios were lost, and are found again" in resumed.notes

@@ -1,6 +1,6 @@
 """Partitions for a job with a backbone: images of a folder or an NPZ file, rows, or texts, to columns f0, f1, ...
 
-Each partition passes through the backbone once, in batches; features are kept by `kernfed_client.data.feature_cache`.
+Each partition passes through the backbone once, in batches; `feature_cache` keeps the features.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ from kernfed.tables.columns import locate_own
 from kernfed.tables.csv import read_own_columns
 from kernfed.tables.raw_table import Faults, RawTable, Source
 from kernfed.tables.records import group_words, whole_words
-from kernfed_client.data.backbones import Backbone, load_backbone, prepare_images
 from kernfed_client.data.device import choose_device
-from kernfed_client.data.feature_cache import FeatureCache, Features
-from kernfed_client.data.partition_data import NO_GROUPS, PartitionData, check_table, groups_of, partition_source
+from kernfed_client.data.reading.backbones import Backbone, load_backbone, prepare_images
+from kernfed_client.data.reading.feature_cache import FeatureCache, Features
+from kernfed_client.data.reading.partition_data import (
+    NO_GROUPS,
+    PartitionData,
+    check_table,
+    groups_of,
+    partition_source,
+)
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 

@@ -10,9 +10,9 @@ import pytest
 
 from kernfed.arrays import Floats, Integers
 from kernfed.jobs.client_file import PolicySection
-from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.split import JOINED_RULES, RULES
+from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
+from kernfed_client.data.guards.split import JOINED_RULES, RULES
+from kernfed_client.data.reading.partition_data import PartitionData
 
 NUM, LEAST = 600, 10
 MARKS = {"half": 2, "fifth": 5, "tenth": 10, "rare": 40}

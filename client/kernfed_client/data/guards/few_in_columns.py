@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import PolicySection
 from kernfed.wording import listed
-from kernfed_client.data.far_rows import without_few_far
-from kernfed_client.data.partition_data import PartitionData, in_file
-from kernfed_client.data.split import COMBINED_RULES, FIRST_RULES, JOINED_RULES
+from kernfed_client.data.guards.far_rows import without_few_far
+from kernfed_client.data.guards.split import COMBINED_RULES, FIRST_RULES, JOINED_RULES
+from kernfed_client.data.reading.partition_data import PartitionData, in_file
 
 _FEWEST_TEST_ROWS, _TEST_ROWS_PER_ONE = 3, 10
 
@@ -39,7 +39,7 @@ def fewest_apart(policy: PolicySection, rules: int, num_test_rows: int) -> tuple
 
     Args:
         policy: Of the client file.
-        rules: By which of `kernfed_client.data.split.RULES` the job began.
+        rules: By which of `kernfed_client.data.guards.split.RULES` the job began.
         num_test_rows: Of the job.
     """
     if policy.sparse_columns == "allow" or rules == FIRST_RULES:

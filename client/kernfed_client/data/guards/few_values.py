@@ -17,32 +17,50 @@ from kernfed.errors import PolicyError
 from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.combinations import combinations_of
 from kernfed.wording import listed
-from kernfed_client.data.few_in_columns import fewest_alike
+from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.partition_data import in_file
-from kernfed_client.data.partitions import LocalData
+from kernfed_client.data.reading.partition_data import in_file
+from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 
+EXACT_FEATURES = 'features.kernel = "linear" or "polynomial2"'
+"""The remedy where random features of the job are refused."""
 
-def refuse_few_alike(job: LocalJob, lengthscales: tuple[float, ...] | None = None, x: Floats | None = None) -> None:
+
+def refuse_few_alike(
+    job: LocalJob,
+    lengthscales: tuple[float, ...] | None = None,
+    x: Floats | None = None,
+    *,
+    remedy: str = EXACT_FEATURES,
+) -> None:
     """Refuse functions of the feature columns of which few rows have a combination of values, of few that there may be.
 
     Args:
         job: Its rows are scaled.
         lengthscales: Those of a feature map or kernel, one or P; unset: functions change as fast as they like.
         x: Training rows as the functions see them, (n, P); unset: the scaled ones.
+        remedy: What the job may use in their stead.
 
     Raises:
         JobStateMissingError: The rows were not scaled yet.
         PolicyError: Names the remedies, and neither values nor numbers.
     """
     lengths = None if lengthscales is None else np.array(lengthscales)
-    refuse_few_in(job.file.policy, job.data, job.schema.features, job.x_train if x is None else x, lengths)
+    refuse_few_in(
+        job.file.policy, job.data, job.schema.features, job.x_train if x is None else x, lengths, remedy=remedy
+    )
 
 
 def refuse_few_in(
-    policy: PolicySection, data: LocalData, features: Sequence[str], x: Floats, lengthscales: Floats | None = None
+    policy: PolicySection,
+    data: LocalData,
+    features: Sequence[str],
+    x: Floats,
+    lengthscales: Floats | None = None,
+    *,
+    remedy: str = EXACT_FEATURES,
 ) -> None:
     """Refuse as `refuse_few_alike`, on rows that no job has prepared.
 
@@ -52,6 +70,7 @@ def refuse_few_in(
         features: Names of their columns, P.
         x: Training rows as the functions see them, (n, P).
         lengthscales: One or P; None: functions change as fast as they like.
+        remedy: What the job may use in their stead.
 
     Raises:
         PolicyError: As `refuse_few_alike`.
@@ -64,8 +83,8 @@ def refuse_few_in(
     where = in_file(data.train.row_numbers[rare])
     log.warning("few rows share values of the columns of a job, which is refused", columns=names, rows=where)
     raise PolicyError(
-        f"column {names}: their values have so few combinations that random features, networks and kernels of them "
-        "would tell the sum of the targets of each, and fewer rows than policy.min_rows have some of these; use "
-        'features.kernel = "linear" or "polynomial2", other columns, or let this client\'s administrator set '
+        f"{'column' if len(found.columns) == 1 else 'columns'} {names}: so few values, or combinations of values, that "
+        "random features, networks and kernels of them would tell the sum of the targets of each, and fewer rows than "
+        f"policy.min_rows have some of these; use {remedy}, other columns, or let this client's administrator set "
         'policy.few_values = "allow"'
     )

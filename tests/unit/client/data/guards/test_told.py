@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernfed_client.data.told import greatest, smallest, told, told_counts
+from kernfed_client.data.guards.told import greatest, smallest, told, told_counts
 
 
 def test_counts_are_none_or_enough() -> None:

@@ -14,10 +14,10 @@ import pytest
 from kernfed.errors import ConfigError, DataError, PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection, load_client_file
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData, load_local_data
-from kernfed_client.data.records import Records
-from kernfed_client.data.split import held_out_by_record, refuse_few_groups
+from kernfed_client.data.guards.records import Records
+from kernfed_client.data.guards.split import held_out_by_record, refuse_few_groups
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_testing.partitions import regression
 
 NUM = 200

@@ -15,7 +15,7 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.maths.clipping import clip_rows
 from kernfed.wording import listed
-from kernfed_client.data.partition_data import PartitionData, in_file
+from kernfed_client.data.reading.partition_data import PartitionData, in_file
 
 _MAX_COLUMNS = 40
 """That get a note of a kind."""

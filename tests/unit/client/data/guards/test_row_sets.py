@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data import row_sets
-from kernfed_client.data.partitions import load_local_data
-from kernfed_client.data.row_sets import refuse_near_sets
+from kernfed_client.data.guards import row_sets
+from kernfed_client.data.guards.row_sets import refuse_near_sets
+from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import regression
 
 PLAIN = replace(regression(), test_fraction=0.0)
@@ -149,7 +149,7 @@ def test_another_name_of_the_file_or_of_a_copy_does_not_help(tmp_path: Path) -> 
     ask(file)
     few = load_local_data(file, "link", PLAIN, "va")
     few = replace(few, train=few.train.take(np.arange(57)))
-    refusal = r"differ from those of an earlier job.*use the data set"
+    refusal = r"differ from those of an earlier job.*use the data set, target, features"
     with pytest.raises(PolicyError, match=refusal):
         refuse_near_sets(file, "link", PLAIN, few)
     narrow = replace(PLAIN, features=("a",))

@@ -19,20 +19,9 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
-from kernfed_client.data.few_in_columns import without_few_in_columns
-from kernfed_client.data.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.partition_data import (
-    NO_GROUPS,
-    Groups,
-    PartitionData,
-    check_class_column,
-    check_table,
-    groups_of,
-    in_file,
-    partition_source,
-)
-from kernfed_client.data.ranges import added
-from kernfed_client.data.split import (
+from kernfed_client.data.guards.few_in_columns import without_few_in_columns
+from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
+from kernfed_client.data.guards.split import (
     FIRST_RULES,
     JOINED_RULES,
     RULES,
@@ -44,6 +33,17 @@ from kernfed_client.data.split import (
     ordered,
     units_of,
 )
+from kernfed_client.data.reading.partition_data import (
+    NO_GROUPS,
+    Groups,
+    PartitionData,
+    check_class_column,
+    check_table,
+    groups_of,
+    in_file,
+    partition_source,
+)
+from kernfed_client.data.reading.ranges import added
 
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
@@ -93,7 +93,7 @@ class LocalData:
     sparse_columns: tuple[str, ...] = ()
     """Columns in which fewer rows stood out than the policy lets a number stand for, and none does now."""
     rules: int = RULES
-    """By which of `kernfed_client.data.split.RULES` the rows were taken."""
+    """By which of `kernfed_client.data.guards.split.RULES` the rows were taken."""
     small_block: Integers | None = None
     """Blocks before they were joined, (n,): for draws of which nothing is told but a choice."""
     joined_columns: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ def load_local_data(
             f"add [datasets.{dataset}.train] to the client file, or correct cohort.dataset in the job"
         )
     if schema.backbone:
-        from kernfed_client.data.backbone_data import BackboneReader  # noqa: PLC0415  # loads torch, for backbones alone
+        from kernfed_client.data.reading.backbone_data import BackboneReader  # noqa: PLC0415  # loads torch, for backbones alone
 
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")

@@ -15,8 +15,8 @@ from kernfed.federation.messages.data import ColumnRange, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed.jobs.job_file import data_schema
 from kernfed.methods.registry import METHODS
-from kernfed_client.data.partitions import load_local_data
-from kernfed_client.data.ranges import row_outside
+from kernfed_client.data.reading.partitions import load_local_data
+from kernfed_client.data.reading.ranges import row_outside
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench, make_job, regression_rows
 from kernfed_testing.partitions import read_csv, regression, schema

@@ -17,9 +17,9 @@ from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.combinations import Combinations, combinations_of
 from kernfed.maths.few_rows import columns_of_few
 from kernfed.maths.few_sums import rows_of_sums
-from kernfed_client.data.few_in_columns import fewest_alike
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.split import RULES, SUMS_RULES
+from kernfed_client.data.guards.few_in_columns import fewest_alike
+from kernfed_client.data.guards.split import RULES, SUMS_RULES
+from kernfed_client.data.reading.partition_data import PartitionData
 
 
 def joined_blocks(block: Integers, allowed: Callable[[Integers], bool]) -> Integers:
@@ -52,7 +52,7 @@ class FewStandOut:
     """
 
     def __init__(self, rows: PartitionData, policy: PolicySection, rules: int = RULES) -> None:
-        """Take n rows of P columns, in a job by one of `kernfed_client.data.split.RULES`."""
+        """Take n rows of P columns, in a job by one of `kernfed_client.data.guards.split.RULES`."""
         self._least = policy.min_rows
         self._columns: list[Array] = []
         self._of_sums: Array | None = None

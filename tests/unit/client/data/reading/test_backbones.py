@@ -1,4 +1,4 @@
-"""Tests of `kernfed_client.data.backbones`, `.backbone_data` and `.feature_cache`: frozen features of local data."""
+"""Tests of `data.reading`: `backbones`, `backbone_data` and `feature_cache`: frozen features of local data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.jobs.client_models import BackboneSection
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
-from kernfed_client.data.backbones import load_backbone, prepare_images
-from kernfed_client.data.feature_cache import FeatureCache
-from kernfed_client.data.partitions import LocalData, load_local_data
+from kernfed_client.data.reading.backbones import load_backbone, prepare_images
+from kernfed_client.data.reading.feature_cache import FeatureCache
+from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing import places

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Integers
-from kernfed_client.data import row_spans
-from kernfed_client.data.row_spans import tells_of_few
+from kernfed_client.data.guards import row_spans
+from kernfed_client.data.guards.row_spans import tells_of_few
 
 NUM, LEAST = 400, 10
 

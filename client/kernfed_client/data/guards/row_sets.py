@@ -24,11 +24,11 @@ from kernfed.arrays import Array
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
-from kernfed_client.data.partition_data import PartitionData
-from kernfed_client.data.partitions import LocalData
-from kernfed_client.data.row_marks import marks_of_file
-from kernfed_client.data.row_spans import tells_of_few
-from kernfed_client.data.split import digest_words
+from kernfed_client.data.guards.row_marks import marks_of_file
+from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.data.guards.split import digest_words
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 
@@ -82,8 +82,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
                     log.warning("a job's rows differ from an earlier job's by these of the file", rows=differ)
                 raise PolicyError(
                     f"data set {dataset}: the rows of this job differ from those of an earlier job in fewer than "
-                    "policy.min_rows, so the two would tell about these; use the data set, features, ranges, rule for "
-                    "gaps and test fraction of the earlier job, or, where rows were added or corrected, wait for more, "
+                    "policy.min_rows, so the two would tell about these; use the data set, target, features, ranges, "
+                    "rule for gaps and test fraction of the earlier job (another target may leave out rows of other "
+                    "classes, where they are few), or, where rows were added or corrected, wait for more, "
                     'or let this client\'s administrator set policy.near_jobs = "allow"'
                 )
             log.warning(
@@ -94,9 +95,9 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
             break  # the ways that count came first
     if any(_adds_up(found, sets, way, least) for way, sets in sorted(before.items())):
         raise PolicyError(
-            f"data set {dataset}: the rows that this job and earlier jobs train and are measured on add up, "
-            "some added and some subtracted, to fewer than policy.min_rows, so the jobs together would tell about "
-            "these; use the features, ranges, rule for gaps and test fraction of an earlier job, or let this client's "
+            f"data set {dataset}: the rows that this job and earlier jobs train and are measured on add up, some added "
+            "and some subtracted, to fewer than policy.min_rows, so the jobs together would tell about these; use the "
+            "target, features, ranges, rule for gaps and test fraction of an earlier job, or let this client's "
             'administrator set policy.near_jobs = "allow"'
         )
     _keep(folder, found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kernfed.jobs.client_file import PartitionFile, StreamFile
-from kernfed_client.data.row_marks import marks_of_file
+from kernfed_client.data.guards.row_marks import marks_of_file
 from kernfed_client.streams.folder import FolderStream
 from kernfed_testing.partitions import regression
 

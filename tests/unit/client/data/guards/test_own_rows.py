@@ -9,7 +9,7 @@ from kernfed.errors import PolicyError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.maths.statistics import moments, pool_moments, pooled_deviation
-from kernfed_client.data.own_rows import refuse_lengthscale, refuse_scales
+from kernfed_client.data.guards.own_rows import refuse_lengthscale, refuse_scales
 
 NAMES = ("a", "b")
 OWN = moments(np.random.default_rng(1).normal([3.0, -1.0], [2.0, 1.0], (30, 2)))
@@ -44,6 +44,20 @@ def test_scales_of_no_rows(mean: tuple[float, float], deviation: tuple[float, fl
     """A deviation far below a client's own, and a mean far from all of its rows, are refused with the column's name."""
     assert named in told(mean, deviation)
     assert "cannot be those of rows of which this client's are a part" in told(mean, deviation)
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1.01e13])
+@pytest.mark.parametrize("bounds", [(), (10.0, 10.0)])
+def test_means_that_round_rows_to_a_few_numbers(deviation: float, bounds: tuple[float, ...]) -> None:
+    """A mean so far off that rows less it are a few steps is refused, whatever deviation and bound come with it."""
+    assert "'a'" in told((1e16, -1.0), (deviation, 1.5), bounds)
+
+
+def test_numbers_that_are_rounded_as_they_are() -> None:
+    """Times in nanoseconds, of which a site has those of an instant, lie near the mean of all sites' by their size."""
+    own = moments(1.7e18 + np.random.default_rng(3).uniform(0.0, 1e4, (30, 1)))
+    assert np.spacing(own.mean) > 0.01 * own.deviation
+    refuse_scales(own, ("t",), np.array([1.6e18]), np.array([1e17]), (), "data.standardise")
 
 
 def test_columns_that_may_have_any_scale() -> None:

@@ -16,8 +16,8 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
 from kernfed.wording import MAX_CLASS_NAME, is_class_name, listed
-from kernfed_client.data.ranges import added, counts, outside_ranges, refuse_all_outside
-from kernfed_client.data.records import Records
+from kernfed_client.data.guards.records import Records
+from kernfed_client.data.reading.ranges import added, counts, outside_ranges, refuse_all_outside
 
 MAX_CLASSES = 1000
 """Most classes that a client reports of its own accord; a target with more is not one of classes."""

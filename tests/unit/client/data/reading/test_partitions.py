@@ -14,7 +14,7 @@ import pytest
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data.partitions import load_local_data
+from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import GOOD, SECRET, read_csv, regression, schema
 
 

@@ -18,6 +18,10 @@ from kernfed.maths.statistics import Moments
 
 LEAST_SHARE = 1e-6
 """Of all rows, that a client is taken to have."""
+MOST_ROUNDED = 0.01
+"""Part of a client's own deviation that the subtraction of a mean may round its rows by."""
+_ROUNDED_ALREADY = 16
+"""A mean may round them by so many times what they are rounded by as they are."""
 MOST_TIMES = 1e3
 """A client's own median distance is at most so many times a lengthscale that follows from all clients'."""
 
@@ -27,8 +31,9 @@ def refuse_scales(
 ) -> None:
     """Refuse scales of columns that cannot be those of rows with this client's among them.
 
-    Columns with a bound are left out: one client stands apart there and has no say, and it may be this one. Columns
-    that are divided by 1 are as they are, or constant elsewhere.
+    Columns with a bound may have any deviation: one client stands apart there and has no say, and it may be this one.
+    Columns that are divided by 1 are as they are, or constant elsewhere. No column may have a mean so far off that rows
+    less it are rounded to a few numbers.
 
     Args:
         own: Moments of this client's training rows, of P columns.
@@ -48,9 +53,12 @@ def refuse_scales(
         told &= np.array(bounds) == 0
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.hypot(own.deviation, own.mean - mean) * np.sqrt(LEAST_SHARE) > deviation
-    if (told & beyond).any():
+        rounding, already = np.spacing(np.abs(own.mean - mean)), np.spacing(np.abs(own.mean))
+    rounded = (own.deviation > 0) & (rounding > MOST_ROUNDED * own.deviation) & (rounding > _ROUNDED_ALREADY * already)
+    refused = (told & beyond) | rounded
+    if refused.any():
         raise PolicyError(
-            f"{step}: mean and deviation of column {names[int(np.argmax(told & beyond))]!r} cannot be those of rows of "
+            f"{step}: mean and deviation of column {names[int(np.argmax(refused))]!r} cannot be those of rows of "
             "which this client's are a part; look at the coordinator, or at the column's units here"
         )
 

@@ -1,0 +1,47 @@
+"""Jobs on streams by which an operator finds single rows where a client sets no least number of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.online.messages import OnlineStep, Ranges
+from kernfed_testing.adversary import COLUMNS, Target, guards, held, rows
+
+
+def online_job(**more: Any) -> JobFile:
+    """A job that learns on the rows as on a stream, one a round."""
+    method: dict[str, Any] = {"name": "online", "rounds": 4, "metrics_every": 2, "batch_rows": 1, "wait_s": 0.01}
+    data = {"task": "regression", "target": "y", "features": list(COLUMNS)}
+    return JobFile.model_validate({"name": "s", "method": method | more, "data": data})
+
+
+@guards
+def test_the_range_of_a_stream(tmp_path: Path, policy: str) -> None:
+    """The least and the greatest target are those of two rows; rounds of one row are one row's gradient."""
+    table = rows()
+    told = Target(tmp_path, table, policy).ask(online_job())
+    [ranges] = told.of(Ranges)
+    y = np.array(table["y"], dtype=float)
+    extremes = ranges.target_low == pytest.approx(y.min()) or ranges.target_high == pytest.approx(y.max())
+    assert extremes != held(policy, told)
+
+
+@guards
+def test_rounds_of_ten_and_eleven_rows(tmp_path: Path, policy: str) -> None:
+    """First gradients of two jobs on one stream, at parameters of 0: the longer round has one row more."""
+    table = rows()
+    target, told, sums = Target(tmp_path, table, policy), [], []
+    settings: dict[str, Any] = {"rates": "paper", "num_frequencies": 4, "lengthscales": [100.0, 10.0]}
+    settings |= {"kernels_per_round": 2, "target_range": [-10, 10], "row_norm": 5.0, "rounds": 1, "metrics_every": 1}
+    for batch_rows in (10, 11):
+        told.append(target.ask(online_job(batch_rows=batch_rows, **settings)))
+        [step] = told[-1].of(OnlineStep)
+        sums.append(step.num_samples * step.gradient[0])
+    sines, cosines = np.split(sums[1] - sums[0], 2)
+    found = 20 * np.hypot(sines[0], cosines[0]) - 10  # sin and cos have squares of 1 together
+    assert (abs(found - float(str(table["y"][10]))) < 1e-9) != held(policy, *told)
