@@ -57,6 +57,7 @@ class AuditLog:
         self._chain = Chain(path, file_bytes=file_bytes, monthly=monthly, now=now)
         self._refusals = Refusals(path)
         self._refusing = threading.Lock()
+        self._half_written: list[dict[str, Any]] = []
 
     def record(
         self,
@@ -162,7 +163,10 @@ class AuditLog:
 
     def _add_refusals(self, lines: Iterable[dict[str, Any]]) -> None:
         for line in lines:
-            self._chain.add({"when": self._now().isoformat(timespec="milliseconds"), "kind": REFUSED, **line})
+            if line not in self._half_written:  # before the disk was full, in the midst of these lines
+                self._chain.add({"when": self._now().isoformat(timespec="milliseconds"), "kind": REFUSED, **line})
+                self._half_written.append(line)
+        self._half_written.clear()
         self._refusals.written()
 
     def close(self) -> None:

@@ -211,12 +211,12 @@ class TaskRunner:
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         job, setup = self._prepared(task, request)
+        self._permit(request, task, _rows_of(job))
         if not setup.stands_on(type(request), task.setup_sha256):
             if task.setup_sha256 != NOTHING:
                 raise JobStateMissingError("what was set up here is not what the coordinator counts on")
             self.drop_job(task.job_id)  # the coordinator begins anew, and what is here came in another order
             job, setup = self._prepared(task, request)
-        self._permit(request, task, _rows_of(job))
         reply = self._steps[type(request)](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
         self._permit(request, task, _rows_of(job))

@@ -276,6 +276,7 @@ class Run:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
             own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
+        if self.measured.pooled:
             own[f"{_OWN}measured"] = json_array(asdict(self.measured))
         return own
 
@@ -288,6 +289,7 @@ class Run:
             self._movements = own["movements"].tolist()
         if "arrival" in own:
             self.arrival = Arrival(**own.json("arrival"))
+        if "measured" in own:
             self.measured = RoundMetrics(**own.json("measured"))
 
     def keep(self, model: Callable[[], Model | None]) -> None:

@@ -156,7 +156,7 @@ def faults(files: dict[str, Path], twin: dict[str, Array], text: str, actions: S
     if not world.told:
         alike = {"traffic"}  # what is asked twice is counted twice
         if any("gave no metrics when they were last asked" in e.message for e in world.events):
-            alike.add("measured")
+            alike |= {"measured", "run.measured"}
         found += [f"another {name}" for name in differs(state, twin) if name not in alike]
     if "num_rows" in state and "again" not in str(world.told) and state["num_rows"] > NUM_TRAIN:
         found.append(f"{state['num_rows']} rows were learned of {NUM_TRAIN}")

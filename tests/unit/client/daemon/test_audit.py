@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -29,6 +30,7 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.files import no_space
 from kernfed.methods.ridge.messages import GradientDescentRequest
+from kernfed_client.daemon import audit_chain
 from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.refusals import MOST_LINES
@@ -381,6 +383,28 @@ def test_a_refusal_that_cannot_be_written_has_not_happened(tmp_path: Path, monke
     refuse(log)
     log.close()
     assert [line.get("times", 1) for line in lines(path)] == [1]
+
+
+def test_counts_before_a_full_disk_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two lines that are due at once the second finds no space: both are tried again, and the first is there."""
+    path, clock = tmp_path / "audit.jsonl", Clock()
+    log = AuditLog(path, now=clock)
+    for _ in range(5):
+        refuse(log)
+    clock.now += timedelta(hours=1)
+    appended, calls = audit_chain.append, itertools.count()
+
+    def full_at_the_second(*given: Any) -> Any:
+        return _no_space() if next(calls) == 1 else appended(*given)
+
+    with monkeypatch.context() as full:
+        full.setattr(audit_chain, "append", full_at_the_second)
+        with pytest.raises(OSError, match="No space"):
+            refuse(log)
+    refuse(log)
+    log.close()
+    assert [line.get("times", 1) for line in lines(path)] == [1, 4, 1]
+    assert verify(path) == 3
 
 
 def _no_space(*_: object) -> None:

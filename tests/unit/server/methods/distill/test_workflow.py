@@ -183,7 +183,9 @@ def test_a_client_that_lost_everything_comes_back(tmp_path: Path) -> None:
     cohort = bench.cohort(job, journal.event)
     asyncio.run(execute(job, cohort, Run(cohort, journal), read_file=files.__getitem__))
     lost_there = [
-        e for e in journal.events if e.kind is EventKind.NOTE and "was lost, and is prepared again" in e.message
+        e
+        for e in journal.events
+        if e.kind is EventKind.NOTE and "was lost or cut short, and is prepared again" in e.message
     ]
     assert [(e.round_num, e.step, e.message.split(":")[0]) for e in lost_there] == [(3, "distill.distil", "site-1")]
     assert not [e for e in journal.events if e.kind is EventKind.CLIENT_FAILED]

@@ -158,3 +158,13 @@ def test_a_stored_run_goes_on_by_the_rules_it_began_with(
         pair = [getattr(getattr(m, "delivered", m), name, None) for m in (whole.model, resumed.model)]
         if pair[0] is not None:
             assert np.array_equal(np.asarray(pair[0]), np.asarray(pair[1]))
+
+
+def test_a_job_that_ends_in_a_later_life_says_how_it_compares(tmp_path: Path) -> None:
+    """The coordinator dies behind the last round: the next one tells the same end, with who is worse off than alone."""
+    rows = shifted_rows(60)
+    whole = bench(rows, tmp_path / "a").run(reweight_job())
+    again = bench(rows, tmp_path / "b").run(reweight_job(), resumed=whole.journal.last)
+    ends = [[note for note in outcome.notes if note.startswith("end: ")] for outcome in (whole, again)]
+    assert ends[0] == ends[1]
+    assert "model alone" in ends[0][-1]
