@@ -250,9 +250,7 @@ class Cohort(Weighing):
             if attempt > 1:
                 await self._restore([*lacking])
             elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
-                text = (
-                    f"{listed(lost)}: what was prepared there for this job was lost or cut short, and is prepared again"
-                )
+                text = f"{listed(lost)}: what was prepared there was lost or cut short, and is prepared again"
                 self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
             outcomes.update(await self._prepare_again(call, [*lacking], attempt, of_all=of_all))
         for client, fault in call.unprepared(outcomes).items():

@@ -29,8 +29,8 @@ from kernfed.federation.messages.data import (
     MissingRule,
 )
 from kernfed.files import no_space
+from kernfed.journal import append
 from kernfed.methods.ridge.messages import GradientDescentRequest
-from kernfed_client.daemon import audit_chain
 from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.refusals import MOST_LINES
@@ -392,13 +392,13 @@ def test_counts_before_a_full_disk_are_written_once(tmp_path: Path, monkeypatch:
     for _ in range(5):
         refuse(log)
     clock.now += timedelta(hours=1)
-    appended, calls = audit_chain.append, itertools.count()
+    calls = itertools.count()
 
     def full_at_the_second(*given: Any) -> Any:
-        return _no_space() if next(calls) == 1 else appended(*given)
+        return _no_space() if next(calls) == 1 else append(*given)
 
     with monkeypatch.context() as full:
-        full.setattr(audit_chain, "append", full_at_the_second)
+        full.setattr("kernfed_client.daemon.audit_chain.append", full_at_the_second)
         with pytest.raises(OSError, match="No space"):
             refuse(log)
     refuse(log)

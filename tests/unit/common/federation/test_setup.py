@@ -104,7 +104,7 @@ async def test_who_is_prepared_again_has_not_failed(stated: tuple[str, ...], las
     asked.register_rows({client: 1 + ABC.index(client) for client in stated})
     assert list(await asked.ask(REQUEST)) == [client for client in ABC if not (lasting and client == "b")]
     notes = [event.message for event in events if event.kind is EventKind.NOTE]
-    lost = "a, b: what was prepared there for this job was lost or cut short, and is prepared again"
+    lost = "a, b: what was prepared there was lost or cut short, and is prepared again"
     assert notes == ([lost] if stated else [])
     failed = [(e.client, e.step, e.reason) for e in events if e.kind is EventKind.CLIENT_FAILED]
     assert failed == ([("b", "probe.echo", "JOB_STATE_MISSING")] if lasting else [])
