@@ -1,8 +1,9 @@
 """Which refusals get a line of the audit log: a coordinator that asks for what is forbidden for ever fills no disk.
 
 The first refusal of a job, step and reason in an hour has a line. Those like it are counted, and the count is a line
-when the hour is over or the daemon stops. An hour has at most `MOST_LINES` first lines; what is refused beyond them is
-counted in one line. A file beside the log holds the hour, so that a restart begins no new one.
+when the hour is over or the daemon stops. An hour has at most `MOST_LINES` first lines of jobs that are proven to be an
+operator's, and as many of others, so that made-up jobs hide none; what is refused beyond them is counted in one line. A
+file beside the log holds the hour, so that a restart begins no new one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = structlog.get_logger(__name__)
 FILE = "audit.refusals"
 """Its name, beside the log."""
 MOST_LINES = 60
-"""First lines of an hour."""
+"""First lines of an hour, of proven jobs and of others."""
 
 _ALIKE = ("job", "step", "submission", "reason", "message")
 """By which a refusal is like another."""
@@ -61,7 +62,7 @@ class _Hour:
         try:
             found = json.loads(path.read_text())
             counted = [_Counted(dict(entry["line"]), int(entry["times"])) for entry in found["counted"]]
-            return cls(str(found["of"]), counted[:MOST_LINES], int(found["beyond"]))
+            return cls(str(found["of"]), counted[: 2 * MOST_LINES], int(found["beyond"]))
         except (OSError, ValueError, TypeError, KeyError):
             return cls()
 
@@ -102,7 +103,7 @@ class Refusals:
         alike = next((c for c in hour.counted if all(c.line.get(key) == line[key] for key in _ALIKE)), None)
         if alike is not None:
             alike.times += 1
-        elif len(hour.counted) < MOST_LINES:
+        elif sum((c.line["submission"] is None) == (line["submission"] is None) for c in hour.counted) < MOST_LINES:
             hour.counted.append(_Counted(dict(line)))
             lines.append(dict(line))
         else:

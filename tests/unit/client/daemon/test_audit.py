@@ -58,13 +58,13 @@ def record(log: AuditLog, task: str = "t", body: bytes = b"body", num_bytes: int
     )
 
 
-def refuse(log: AuditLog, message: str = "policy.methods", job: str = "j1") -> None:
+def refuse(log: AuditLog, message: str = "policy.methods", job: str = "j1", submission: str | None = None) -> None:
     log.refused(
         job_id=job,
         task_id="t",
         step="fedavg.local_update",
         operator="ann",
-        submission=None,
+        submission=submission,
         method="dkrr",
         request_sha256=b"\xab" * 32,
         reason="REFUSED_BY_POLICY",
@@ -369,6 +369,20 @@ def test_refusals_of_many_jobs_are_bounded(tmp_path: Path) -> None:
     assert 140 < told[-2]["times"] <= 300 - MOST_LINES  # a death of the daemon loses less than half
     assert told[-1]["job"] == "next"
     assert verify(path) == len(told)
+
+
+@pytest.mark.redteam
+def test_made_up_jobs_hide_no_refusal_of_a_proven_one(tmp_path: Path) -> None:
+    """When the hour has no more lines for refusals of jobs that nobody signed, an operator's still has its own."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    for i in range(MOST_LINES + 5):
+        refuse(log, job=f"made-up-{i}")
+    refuse(log, job="real", submission="ab" * 32)
+    log.close()
+    told = lines(path)
+    assert len(told) == MOST_LINES + 2
+    assert [(line["job"], line["operator"]) for line in told if line["submission"]] == [("real", "ann")]
 
 
 def test_a_refusal_that_cannot_be_written_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
