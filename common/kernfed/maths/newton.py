@@ -21,8 +21,6 @@ from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
 
 EPS_FLOAT64 = 2.2e-16
 """Rounding of messages in float64."""
-EPS_FLOAT32 = 6e-8
-"""Rounding of messages in float32."""
 
 
 @dataclass(slots=True)
@@ -123,7 +121,7 @@ class BlockConjugateGradients:
             weights: W0 = Σ p_j H_j⁻¹ c_j, shape (M, C) (the one-shot average, DKRR).
             product: H W0, shape (M, C).
             moment: c, shape (M, C).
-            eps: Rounding of the messages, `EPS_FLOAT64` or `EPS_FLOAT32`.
+            eps: Rounding of the messages, as `Cohort.float_epsilon` has it.
 
         Raises:
             InvalidReplyError: Shapes differ.

@@ -176,6 +176,7 @@ class Request(Message, Generic[R_co]):
             up behind any other one stands on it, and is set up again.
         once: Whether the step moves what the client keeps, or tells of what such steps moved: an answer from memory
             belongs to the state that there was, and counts only while no other of these steps was computed.
+        young: Fields that a client does not know which states no fields in its hello, as releases of before did.
     """
 
     step: ClassVar[str]
@@ -184,6 +185,7 @@ class Request(Message, Generic[R_co]):
     setup: ClassVar[bool] = False
     leaves_later: ClassVar[bool] = False
     once: ClassVar[bool] = False
+    young: ClassVar[tuple[str, ...]] = ()
 
     def refusals(self, reply: Any) -> Iterator[str]:
         """Say why a reply cannot be an answer to this request; one with such leaves its client out of the step.

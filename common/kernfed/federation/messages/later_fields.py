@@ -16,18 +16,6 @@ import numpy as np
 
 from kernfed.federation.messages.base import Request, fields_of
 
-NOT_STATED = frozenset(
-    {
-        "online.draw_dictionary:gradual",
-        "personalise.solve_weights:step_factor",
-        "personalise.solve_weights:steps",
-        "personalise.solve_weights:theorem_p",
-        "personalise.solve_weights:theorem_q",
-    }
-)
-"""Fields that a client lacks which states none, for it is of a release before clients did; it knows those of then."""
-
-
 _LATER: dict[type, tuple[str, ...]] = {}
 
 
@@ -49,7 +37,7 @@ def unknown_fields(request: Request[Any], known: Collection[str] | None) -> list
     if not later_fields(type(request)):
         return []
     names = {f"{request.step}:{name}" for name in _set(request)}
-    return sorted(names - set(known) if known else names & NOT_STATED)
+    return sorted(names - set(known) if known else names & {f"{request.step}:{name}" for name in request.young})
 
 
 def stated_fields(requests: Iterable[type[Request[Any]]]) -> list[str]:

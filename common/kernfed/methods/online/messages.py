@@ -123,6 +123,7 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     reply = DictionaryDrawn
     kinds = (Kind.SUMMARY,)
     setup = True
+    young = ("gradual",)
 
     dictionary: Dictionary
     mixing: Mixing

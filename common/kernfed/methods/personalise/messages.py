@@ -302,6 +302,7 @@ class SolveWeightsRequest(Request[WeightsSolved]):
     reply = WeightsSolved
     kinds = (Kind.SUMMARY,)
     setup = True
+    young = ("theorem_q", "theorem_p", "steps", "step_factor")
 
     exact: bool
     """The optimum; else Algorithm 3 as printed, with its number of steps."""
