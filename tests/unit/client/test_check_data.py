@@ -208,4 +208,4 @@ def test_columns_of_few_values_are_told_before_a_job(site: Path) -> None:
         done = run(job, "--config", site / "client.toml", "--json", "--name", "va")
         notes[columns] = [note for note in json.loads(done.stdout)["notes"] if "policy.few_values" in note]
     assert [len(found) for found in notes.values()] == [0, 1]
-    assert "column 'age', 'cp': their values" in notes['features = ["age", "sex", "cp"]'][0]
+    assert "columns 'age', 'cp': so few values" in notes['features = ["age", "sex", "cp"]'][0]
