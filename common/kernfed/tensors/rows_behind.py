@@ -61,9 +61,9 @@ def enough_rows(spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor],
     """Say behind which numbers of a gradient enough rows stand, bool (N, P).
 
     Enough are `least` rows, or a sixth of all rows where that is less (between two hidden layers a sixteenth), and at
-    least two. None stand behind what is 0 in
-    all rows. Where more than half of the rows are predicted with certainty, too few stand behind all of a network.
-    Sizes of columns do not count: nobody chooses them, and those that differ in few rows were seen to before.
+    least two. None stand behind what is 0 in all rows. Where more than half of the rows are predicted with certainty,
+    too few stand behind all of a network. Sizes of columns do not count: nobody chooses them, and those that differ in
+    few rows were seen to before.
 
     Args:
         spec: The architecture.

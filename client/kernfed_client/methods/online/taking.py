@@ -81,8 +81,7 @@ class RowTaker:
         """Args are those of the job: `scaled` maps a row to norm about 1, `least_rows` is the policy's.
 
         So is `fewest`: no fewer rows of a round stand out, or are alike. A round grows to at most `most_rows` for it.
-        `used` holds the rows that jobs used together; unset: this job's rows may differ from
-        theirs by any number.
+        `used` holds the rows that jobs used together; unset: this job's rows may differ from theirs by any number.
         """
         self._most_rows = most_rows - most_rows % least_rows
         self._fewest = fewest
