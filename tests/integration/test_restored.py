@@ -17,6 +17,8 @@ from kernfed_testing.federation import Federation
 
 ABC = ["a", "b", "c"]
 ROUNDS = 300
+LIVES = 3
+"""The backup is restored again where a machine stood still and a client was late: that is another job, and says so."""
 
 
 async def test_replayed_rounds_are_answered_anew(tmp_path: Path) -> None:
@@ -42,8 +44,15 @@ async def test_replayed_rounds_are_answered_anew(tmp_path: Path) -> None:
             await fed.event(job.job_id, EventKind.ROUND_CLOSED, round_num=missed.round_num + 1)
         finally:
             os.kill(fed.clients["c"].pid, signal.SIGCONT)
-        await fed.coordinator.kill()
-        await asyncio.to_thread(shutil.rmtree, tmp_path / "data")
-        shutil.copytree(tmp_path / "backup", tmp_path / "data")
-        await fed.start_coordinator()
-        assert await fed.model_sha256(await fed.end(job.job_id)) == undisturbed
+        for _ in range(LIVES):
+            await fed.coordinator.kill()
+            await asyncio.to_thread(shutil.rmtree, tmp_path / "data")
+            shutil.copytree(tmp_path / "backup", tmp_path / "data")
+            await fed.start_coordinator()
+            ended = await fed.end(job.job_id)
+            late = ended.of(EventKind.CLIENT_MISSING)
+            if not late:
+                break
+        assert not late
+        assert not ended.of(EventKind.CLIENT_FAILED)
+        assert await fed.model_sha256(ended) == undisturbed
