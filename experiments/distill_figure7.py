@@ -21,7 +21,7 @@ def main() -> None:
     made = parser(__doc__, repetitions=3)
     made.add_argument("--rounds", type=int, default=5000, help="the last number of rounds (the paper: 20000)")
     options = made.parse_args()
-    m = 10 if options.quick else 50
+    m = 5 if options.quick else 50
     repetitions = 2 if options.quick else options.repetitions
     marks = (20, 60) if options.quick else tuple(t for t in MARKS if t <= options.rounds)
     ridges = grid(-4, 0, 9)[:: 3 if options.quick else 1]

@@ -1,9 +1,9 @@
 """What settings of the online paper's Table 1 decide: exploration (Appendix C), and the rates of two baselines.
 
 First POF-MKL (25, 20) with exploration rates xi from 0.1 to 1; the appendix studies them and is not at hand, so nothing
-published stands beside. Then the two baselines that Table 1 does not meet at our settings. PerFedAvg on Naval is printed
-thirty times as bad as we find it, and OFMKL-Avg on UJI better. Learning rates and the number of frequencies are changed
-one at a time, beside the printed figure, so that one sees which of them could have given it.
+published stands beside. Then the two baselines that Table 1 does not meet at our settings. PerFedAvg on Naval is
+printed thirty times as bad as we find it, and OFMKL-Avg on UJI better. Learning rates and the number of frequencies are
+changed one at a time, beside the printed figure, so that one sees which of them could have given it.
 """
 
 from __future__ import annotations
