@@ -47,20 +47,20 @@ class Framing:
 
     def pack(self, *parts: bytes) -> bytes:
         """A record."""
-        return b"".join([self._head.pack(self._mark, *map(len, parts), _crc(parts)), *parts])
+        return b"".join([self._head.pack(self._mark, *map(len, parts), checksum(parts)), *parts])
 
     def unpack(self, data: bytes, at: int = 0) -> tuple[list[bytes], int] | None:
         """Parts of the record at a position, and where it ends; None where there is no whole one."""
         end = self.end(data, at)
         if end is None or end > len(data):
             return None
-        _, *lengths, checksum = self._head.unpack_from(data, at)
+        _, *lengths, expected = self._head.unpack_from(data, at)
         parts = []
         at += self._head.size
         for length in lengths:
             parts.append(data[at : at + length])
             at += length
-        return (parts, end) if _crc(parts) == checksum else None
+        return (parts, end) if checksum(parts) == expected else None
 
     def end(self, data: bytes, at: int) -> int | None:
         """Where the record at a position says that it ends; None where none begins."""
@@ -132,5 +132,6 @@ class Journal:
         self._handle = -1  # not the number of a file that is opened after this one
 
 
-def _crc(parts: Iterable[bytes]) -> int:
-    return functools.reduce(lambda checksum, part: zlib.crc32(part, checksum), parts, 0)
+def checksum(parts: Iterable[bytes]) -> int:
+    """CRC-32 of parts that follow each other."""
+    return functools.reduce(lambda found, part: zlib.crc32(part, found), parts, 0)

@@ -111,7 +111,7 @@ def label_skewed_rows(num_clients: int = 4, size: int = 60, num_columns: int = 6
 R = TypeVar("R", bound=Reply)
 
 
-class ReversedExchange:
+class ReversedExchange(Exchange):
     """Hands replies on in the opposite order, as if the last client had answered first."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -123,7 +123,7 @@ class ReversedExchange:
         return dict(reversed(list(outcomes.items())))
 
 
-class AwayExchange:
+class AwayExchange(Exchange):
     """Clients that do not answer from a round on."""
 
     def __init__(self, exchange: Exchange, away: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ from kernfed.errors import (
     KernfedError,
 )
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.exchange import Call, Fault
+from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.quorum import Quorum
 from kernfed.methods.probe.messages import Echo, EchoRequest
@@ -23,7 +23,7 @@ Answer = Callable[[str, Call[Any]], Any]
 LOST = Fault("JOB_STATE_MISSING", "nothing is prepared")
 
 
-class Scripted:
+class Scripted(Exchange):
     """Answers as a function of client and call says; None: a straggler."""
 
     def __init__(self, answer: Answer) -> None:

@@ -126,8 +126,8 @@ class Cohort(Weighing):
     @property
     def present(self) -> tuple[str, ...]:
         """Those of `clients` that can be asked now, sorted; all of them where the exchange cannot tell."""
-        present: Callable[[], Iterable[str]] | None = getattr(self._exchange, "present", None)
-        return self.clients if present is None else tuple(sorted(set(self.clients) & set(present())))
+        present = self._exchange.present()
+        return self.clients if present is None else tuple(sorted(set(self.clients) & present))
 
     @property
     def needed(self) -> int:

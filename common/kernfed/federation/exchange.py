@@ -100,6 +100,10 @@ class Exchange(Protocol):
         """
         ...
 
+    def present(self) -> frozenset[str] | None:
+        """Clients that can be asked now; None: this exchange cannot tell."""
+        return None
+
 
 def quorum_error(call: Call[R], outcomes: Mapping[str, object]) -> KernfedError:
     """The error of a step that too few clients answered, with each client's reason.

@@ -10,14 +10,14 @@ import numpy as np
 
 from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.exchange import Call, Fault, quorum_error
+from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, fields_of, validate
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
 
 
-class InProcessExchange:
+class InProcessExchange(Exchange):
     """Runs the clients' own step functions in this process, in the order of client names."""
 
     def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:

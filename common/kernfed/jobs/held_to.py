@@ -24,7 +24,6 @@ from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesReq
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.maths.clipping import BOUND
 from kernfed.methods.registry import method_of
-from kernfed.methods.shared_settings import NetworkSection
 from kernfed.models.network_spec import NetworkSpec
 
 _SPLIT = ("copies_together", "by_content")
@@ -109,13 +108,14 @@ def _other_than(numbers: Array, *allowed: float) -> list[float]:
 
 
 def _network_pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, object, object]]:
-    asked, section = getattr(request, "network", None), getattr(job.method, "network", None)
-    if not isinstance(asked, NetworkSpec) or not isinstance(section, NetworkSection):
+    section = method_of(job.method).network(job.method)
+    if section is None:
         return
-    yield "a network", asked.kind, section.kind
-    yield "widths", asked.widths, section.all_widths
-    yield "an image", asked.image, tuple(section.image)
-    yield "batch_norm", asked.batch_norm, section.normed
+    for asked in (value for field in fields(request) if isinstance(value := getattr(request, field.name), NetworkSpec)):
+        yield "a network", asked.kind, section.kind
+        yield "widths", asked.widths, section.all_widths
+        yield "an image", asked.image, tuple(section.image)
+        yield "batch_norm", asked.batch_norm, section.normed
 
 
 def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:

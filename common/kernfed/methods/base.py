@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
+from kernfed.methods.shared_settings import NetworkSection
 from kernfed.section import MethodSection
 
 S = TypeVar("S", bound=MethodSection)
@@ -104,6 +105,9 @@ class Method(Generic[S]):
     number; a client refuses a request of another number where it has the job file under its operator's signature."""
     begun: Callable[[S], Mapping[str, Reach]] = lambda _: {}
     """Keys of `fixed` with whose number a job of such settings only begins, each with what its rounds may choose."""
+
+    network: Callable[[S], NetworkSection | None] = lambda _: None
+    """The network of the settings; a client refuses a request with another one as it does another number."""
 
     schema: Mapping[str, object] = field(default_factory=dict)
     """What a job of the method may ask of the data's schema beside what its file says: field to value."""

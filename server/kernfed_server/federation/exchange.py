@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from kernfed.federation.exchange import Call, Fault
+from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.messages.base import R
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
 
 
-class RemoteExchange:
+class RemoteExchange(Exchange):
     """An exchange over the clients' sessions."""
 
     def __init__(

@@ -14,7 +14,7 @@ import pytest
 
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
-from kernfed.federation.exchange import Call, Fault
+from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import R, Request
 from kernfed.federation.quorum import Quorum
@@ -52,7 +52,7 @@ RESTARTS = {
 
 
 @dataclass
-class Forgetful:
+class Forgetful(Exchange):
     """An exchange in one process; a client begins anew before a question."""
 
     jobs: dict[str, LocalJob]

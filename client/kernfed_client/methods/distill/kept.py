@@ -7,7 +7,7 @@ from typing import Any
 
 from kernfed_client.methods.distill.blended import KIND, blend_scorer
 from kernfed_client.methods.distill.learner import kernel_scorer
-from kernfed_client.methods.distill.networks import network_scorer
+from kernfed_client.methods.distill.networks import module_scorer
 from kernfed_client.models.private_model import Scorer
 
 
@@ -20,6 +20,6 @@ def _sklearn_scorer(facts: Mapping[str, Any]) -> Scorer:
 SCORERS: dict[str, Callable[[Mapping[str, Any]], Scorer]] = {
     "kernel-ridge": lambda facts: kernel_scorer(facts["arrays"], facts["details"]),
     "scikit-learn": _sklearn_scorer,
-    "network": lambda facts: network_scorer(facts["arrays"], facts["details"]),
+    "network": lambda facts: module_scorer(facts["arrays"], facts["details"]),
     KIND: lambda facts: blend_scorer(facts, lambda kind, part: SCORERS[kind](part)),
 }

@@ -169,14 +169,14 @@ class _FittedNetwork:
         return self.scores(self._public)
 
     def scores(self, x: Floats) -> Floats:
-        return network_scorer(self._weights, self._details)(x, self._device)
+        return module_scorer(self._weights, self._details)(x, self._device)
 
     def parts(self) -> tuple[str, Weights, Mapping[str, Any], Scorer]:
-        return "network", self._weights, self._details, network_scorer(self._weights, self._details)
+        return "network", self._weights, self._details, module_scorer(self._weights, self._details)
 
 
-def network_scorer(weights: Weights, details: Mapping[str, Any]) -> Scorer:
-    """Scores of a network with given weights."""
+def module_scorer(weights: Weights, details: Mapping[str, Any]) -> Scorer:
+    """Scores of a site's own network with given weights; arguments as of `_FittedNetwork`."""
 
     def score(x: Floats, device: str) -> Floats:
         network = make_network(details).to(device)

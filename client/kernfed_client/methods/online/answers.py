@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array
+from kernfed.journal import checksum
 from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.methods.online.state import LeftOut
 
@@ -58,10 +58,10 @@ def _told(more: list[int]) -> tuple[StreamTold]:
 
 def digest(*parts: bytes | int | Array) -> str:
     """Tells a question that is asked again from another one of the same round; both come from our coordinator."""
-    found = 0
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            found = zlib.crc32(np.ascontiguousarray(part).data.cast("B") if part.size else b"", found)
-        else:
-            found = zlib.crc32(part if isinstance(part, bytes) else f";{part};".encode(), found)
-    return f"{found:08x}"
+    return f"{checksum(map(_bytes, parts)):08x}"
+
+
+def _bytes(part: bytes | int | Array) -> bytes:
+    if isinstance(part, np.ndarray):
+        return part.tobytes()
+    return part if isinstance(part, bytes) else f";{part};".encode()

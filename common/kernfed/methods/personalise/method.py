@@ -29,6 +29,7 @@ METHODS = table(
         unscaled=_unscaled,
         steps=(*requests_in(messages, crossfit_messages, training_messages), NewtonStartRequest),
         fixed=FIXED,
+        network=lambda s: s.network,
         schema={"clipped": False},
     )
 )

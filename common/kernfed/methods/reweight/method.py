@@ -33,5 +33,6 @@ METHODS = table(
         steps=(*requests_in(messages, choice_messages, mixture_messages, spectrum_messages), *NEWTON),
         asks=lambda s: (_TRAINED_BY[s.trainer],),
         fixed={**FIXED, "num_points": "num_points"},
+        network=lambda s: s.network,
     )
 )
