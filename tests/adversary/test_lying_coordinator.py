@@ -17,8 +17,6 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import StandardiseRequest
 from kernfed.maths.clipping import BOUND
-from kernfed.methods.personalise.training_messages import TrainedNetworks, TrainNetworksRequest
-from kernfed.methods.reweight.messages import WeightedGradient, WeightedGradientRequest
 from kernfed_testing.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
 from kernfed_testing.variants import METHODS, job_of
 
@@ -80,10 +78,15 @@ def test_bounds_on_two_sides_of_a_row(tmp_path: Path, policy: str) -> None:
 
 WIDTH = 4
 NETWORK = {"kind": "mlp", "widths": [WIDTH]}
-ONE_UNIT = {
-    "personalise fedavg": {**METHODS["personalise fedavg"], "network": NETWORK, "judge": "ridge"},
-    "reweight fedavg": {**METHODS["reweight"], "trainer": "adam", "network": NETWORK, "batch_size": 0},
+ONE_UNIT: dict[str, tuple[str, dict[str, Any]]] = {
+    variant: (step, {**METHODS[variant], "network": NETWORK, **more})
+    for variant, step, more in (
+        ("personalise fedavg", "personalise.train_networks", {"judge": "ridge"}),
+        ("reweight", "reweight.gradient", {"trainer": "adam", "batch_size": 0}),
+    )
+    if variant in METHODS
 }
+"""Variants that train networks, each with the step that does."""
 FAR, BETWEEN = 6.0, 4.0
 """A row's first column, and a number below it and above those of all others."""
 
@@ -91,15 +94,17 @@ FAR, BETWEEN = 6.0, 4.0
 class OneRow:
     """Makes the first unit of each network one that the farthest row alone sets off."""
 
-    def __init__(self) -> None:
-        self.scale = np.empty(0)
+    def __init__(self, step: str) -> None:
+        self.step, self.scale = step, np.empty(0)
 
     def __call__(self, request: Request[Any]) -> Request[Any]:
         if isinstance(request, StandardiseRequest):
             self.scale = np.array([request.mean, request.deviation])
-        if not isinstance(request, WeightedGradientRequest | TrainNetworksRequest):
+        if request.step != self.step:
             return request
-        return replace(request, networks=self.changed(request.networks))
+        sent: Any = request
+        changed: Request[Any] = replace(sent, networks=self.changed(sent.networks))
+        return changed
 
     def changed(self, networks: Array) -> Floats:
         """The networks with such a unit."""
@@ -110,12 +115,13 @@ class OneRow:
 
     def gradients(self, told: Told) -> Floats:
         """Of each network, as the target's last answer tells them, up to a factor."""
-        for request, reply in reversed(told.replies):
-            if isinstance(reply, WeightedGradient):
-                return np.array(reply.gradients, dtype=np.float64)
-            if isinstance(request, TrainNetworksRequest) and isinstance(reply, TrainedNetworks):
-                return self.changed(request.networks) - reply.networks
-        raise AssertionError("no network was trained")
+        asked: Any
+        answered: Any
+        asked, answered = [(request, reply) for request, reply in told.replies if request.step == self.step][-1]
+        if hasattr(answered, "gradients"):
+            return np.array(answered.gradients, dtype=np.float64)
+        moved: Floats = self.changed(asked.networks) - answered.networks
+        return moved
 
 
 @guards
@@ -128,8 +134,9 @@ def test_a_unit_that_one_row_sets_off(tmp_path: Path, policy: str, variant: str)
             FAR if i == place else min(float(str(v)), 3.0) for i, v in enumerate(rows()[COLUMNS[0]])
         ]
         target, *others = [Target(tmp_path / f"{place}-{i}", table, policy) for i, table in enumerate(tables)]
-        job, files = job_of(ONE_UNIT[variant], tmp_path)
-        lie = OneRow()
+        step, method = ONE_UNIT[variant]
+        job, files = job_of(method, tmp_path)
+        lie = OneRow(step)
         with lying(lie):
             told = target.ask(job, files, others)
         assert told.replies, told.refusal

@@ -27,6 +27,9 @@ MIN_ROWS = 10
 OFF, ON = "min_rows = 1", f"min_rows = {MIN_ROWS}"
 guards = pytest.mark.parametrize("policy", [OFF, ON])
 """Runs a test with a client that sets no least number of rows, and with one that does."""
+NEAR_OFF, NEAR_ON = 'near_jobs = "allow"', f"min_rows = {MIN_ROWS}"
+near_guards = pytest.mark.parametrize("policy", [NEAR_OFF, NEAR_ON])
+"""Runs a test with a client that lets jobs differ by few rows, and with one whose policy is the default."""
 COLUMNS = ("x0", "x1", "x2")
 COUNTS = (
     *("num_rows", "num_test_rows", "num_dropped_rows", "num_outside_rows", "outside_rows", "far_rows", "class_counts"),
@@ -171,6 +174,13 @@ def rows(num: int = 60, seed: int = 5, **more: Sequence[object]) -> dict[str, Se
         "y": (x.sum(axis=1) + draw.normal(size=num)).tolist(),
         **more,
     }
+
+
+def write_rows(path: Path, table: Mapping[str, Sequence[object]]) -> Path:
+    """Write a file of rows."""
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def moment_job(name: str = "m", data: Mapping[str, object] | None = None, **method: object) -> JobFile:

@@ -11,14 +11,12 @@ import pytest
 from kernfed import rng
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
-from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, MapFeaturesRequest, StandardiseRequest
+from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest, StandardiseRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
 from kernfed.methods.heads.messages import HeadGradientRequest
-from kernfed.methods.personalise.training_messages import ScoreNetworksRequest
 from kernfed.methods.registry import METHODS
 from kernfed.methods.ridge.messages import GradientDescentRequest
-from kernfed.models.network_spec import NetworkKind, make_network_spec
 
 TEXT = """name = "demo"
 seed = 3
@@ -185,17 +183,3 @@ def test_scales(keys: str, asked: dict[str, Any], told: str) -> None:
     signed = parse_job(text.replace("num_frequencies = 20", features).format(method="", features=""))
     found = contradiction(signed, scales(**asked))
     assert found.startswith(f"data.standardise asks for {told}") if told else found == ""
-
-
-def test_the_network() -> None:
-    """A network of other layers than the file's is another question about the rows."""
-    text = TEXT.replace("fedavg", "personalise").replace("[features]\nnum_frequencies = 20", "")
-    signed = parse_job(text.format(method='trainer = "fedavg"\nnetwork = { widths = [8] }', features=""))
-
-    def asked(*widths: int) -> ScoreNetworksRequest:
-        spec = make_network_spec(NetworkKind.MLP, LearningTask.REGRESSION, 2, 1, widths)
-        none = np.zeros((0, spec.num_parameters))
-        return ScoreNetworksRequest(network=spec, networks=none, num_candidates=1, num_folds=1)
-
-    assert contradiction(signed, asked(8)) == ""
-    assert "asks for widths (8, 8), and the job file says (8,)" in contradiction(signed, asked(8, 8))
