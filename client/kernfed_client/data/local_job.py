@@ -21,12 +21,11 @@ from kernfed.jobs.client_file import ClientFile, PartitionFile, job_folder
 from kernfed.maths.few_rows import FewProducts
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
-from kernfed.memory import require_bytes
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed.tensors.rows import SMALL, FeatureRows
+from kernfed.tensors.rows import FeatureRows
 from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
-from kernfed_client.data.device import choose_device, usable_bytes
+from kernfed_client.data.device import Machine
 from kernfed_client.data.guards.few_in_columns import fewest_apart
 from kernfed_client.data.loading import Loader, load_rows
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
@@ -39,7 +38,7 @@ Device = torch.device | str
 T = TypeVar("T")
 
 
-class LocalJob(StepMemory):
+class LocalJob(StepMemory, Machine):
     """One job at one client. Steps run one at a time; it is not safe for use by two threads at once."""
 
     def __init__(
@@ -65,31 +64,19 @@ class LocalJob(StepMemory):
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
             room: Shared with the other clients of this process.
         """
-        super().__init__()
+        StepMemory.__init__(self)
+        Machine.__init__(self, file)
         self.job_id = job_id
         self.client = client
-        self.file = file
         self.durable = durable
         self.folder = folder or job_folder(file.state, job_id)
         self._room = room or Room()
         self._setup = self.folder / "setup"
         self._load = load
-        self._device: torch.device | None = None
         self._described: Described | None = None
         self._scaled: Scaled | None = None
         self._mapped: Mapped | None = None
         self._row_weights: Floats | None = None
-
-    @property
-    def device(self) -> torch.device:
-        """Device on which this client computes, as its file says.
-
-        Raises:
-            ConfigError: The file asks for CUDA, and there is none.
-        """
-        if self._device is None:
-            self._device = choose_device(self.file.device)
-        return self._device
 
     @property
     def schema(self) -> DataSchema:
@@ -268,24 +255,6 @@ class LocalJob(StepMemory):
             return max(x.size, len(x) ** 2)
         n, m = self._mapped.train.shape
         return max(n, m) * m
-
-    def usable_bytes(self) -> int:
-        """Bytes that this job's matrices may take at this client."""
-        return usable_bytes(self.file.max_memory_bytes, self.device)
-
-    def require(self, num_numbers: int, what: str) -> None:
-        """Refuse what a request asks for before it takes memory.
-
-        Args:
-            num_numbers: Numbers of 8 bytes that exist at once.
-            what: What they are, for the text.
-
-        Raises:
-            DataError: They do not fit; states the estimate, the limit and the remedy.
-        """
-        if num_numbers > SMALL:
-            advice = "lower the numbers of features in the job, raise max_memory_bytes of the client file, or use a "
-            require_bytes(8 * num_numbers, what, f"{advice}machine with more memory", self.usable_bytes())
 
     def feature_map(self, spec: FeatureSpec, device: Device = "cpu", few: FewProducts | None = None) -> FeatureMap:
         """Draw a map beside that of the job's rows; arguments as of `FeatureMap`.

@@ -26,7 +26,6 @@ from kernfed.methods.distill.tensors.distillation import (
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.kernels import gram
-from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.private_model import Scorer
 
@@ -158,7 +157,7 @@ class KernelLearner:
         num_rows, num_columns = lesson.x.shape
         num_public, num_outputs = len(lesson.public), lesson.y.shape[1]
         needed = memory_needed(num_rows, num_public, num_columns, num_outputs)
-        check_memory(needed, usable_bytes(job.file.max_memory_bytes, job.device), num_rows, num_public)
+        check_memory(needed, job.usable_bytes(), num_rows, num_public)
         self._job, self._kernel, self._lesson = job, kernel, lesson
         self._ridge, self._own_ridge = ridge, own_ridge
         self._x, self._y, self._public = (self._tensor(a) for a in (lesson.x, lesson.y, lesson.public))

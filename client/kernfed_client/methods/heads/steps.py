@@ -52,7 +52,6 @@ from kernfed.methods.heads.tensors.solvers.solve import solve
 from kernfed.tensors.arrays import check_shape, to_array, to_tensor
 from kernfed.tensors.rows import product
 from kernfed_client.data.alone import alone
-from kernfed_client.data.device import usable_bytes
 from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.heads.sure_rows import refuse_sure_rows
@@ -98,7 +97,7 @@ def open_head(job: LocalJob, request: OpenHeadRequest) -> HeadOpened:
         num_rows=job.num_rows,
         num_fit_rows=opened.fitting.num_rows,
         num_validation_rows=opened.validation.num_rows,
-        memory_bytes=usable_bytes(job.file.max_memory_bytes, job.device),
+        memory_bytes=job.usable_bytes(),
         free_bias=opened.everything.free_bias,
     )
 
@@ -132,7 +131,7 @@ def newton_step(job: LocalJob, request: HeadStepRequest) -> HeadStep:
         tolerance=request.tolerance,
         max_iterations=request.max_iterations,
         rank=request.rank,
-        max_bytes=min(request.max_bytes, usable_bytes(job.file.max_memory_bytes, job.device)),
+        max_bytes=min(request.max_bytes, job.usable_bytes()),
     )
     found = solve(request.solver, hessian, _tensor(job, request.direction, request.step), limits)
     return HeadStep(
