@@ -48,7 +48,7 @@ def main() -> None:
     for ax, form in zip(axes, FORMS, strict=True):
         ax.plot(grid, true, color="tab:blue", label="target function")
         for t, shade in zip(ROUNDS, np.linspace(0.75, 0, len(ROUNDS)), strict=True):
-            ax.plot(grid, first[form, t], color=str(shade), label=f"{t} rounds")
+            ax.plot(grid, first[form, t], color=str(shade), label=f"after {t} rounds" if t > 1 else "after one round")
         ax.set_title(form)
         ax.set_ylim(-0.05, 0.65)
         ax.legend(fontsize=8)

@@ -71,6 +71,7 @@ def main() -> None:
         ax.set_yticks(places, [row["method"] for row in found], fontsize=7)
         ax.invert_yaxis()
         ax.set_title(PROBLEMS[name].title)
+        ax.set_xscale("log")
         ax.set_xlabel("MSE x 1000")
         ax.legend(fontsize=8)
     write(lines, options, "online-settings", fig)
