@@ -31,7 +31,12 @@ _SETS = {
         "UCI, Parkinson's telemonitoring",
         "20f5a074424559556fb4ae5675d8fc4da2953d47365566ccdcdf983d03087933",
     ),
+    "pendigits": (
+        "UCI, pen-based recognition of digits",
+        "55a11a53a07b09919026761922a76979ba6982c14ae335b86bd7313464285435",
+    ),
     "satimage": ("UCI, Statlog Landsat satellite", "a911ee9454bbe8534b1103b2d041dc17d02acca0ebe67e19c7a0cab55e67c519"),
+    "shuttle": ("UCI, Statlog shuttle", "e9d0e8404c8e582a23194d65d32e10b5aae38ea09a851112c6c8cb401a31de15"),
     "ujiindoorloc": ("UCI, UJIIndoorLoc", "17cf0fad65e852666d0627638e2ae65679b999b1315103ca0d224efb9ee3f655"),
     "usps": (
         "USPS zip codes, of The Elements of Statistical Learning",
