@@ -37,8 +37,10 @@ lint: setup ## ruff, bandit, mypy --strict, who may import whom, and the rules o
 
 # Processes that tests start find the source compiled, wherever they may write it.
 unexport PYTHONDONTWRITEBYTECODE
-# Two workers; one that has no more tests takes half of the other's.
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+# Two workers; one that has no more tests takes half of the other's. Tests with sockets wait as long as they compute:
+# with them twice as many workers keep two cores busy, and each test has twice its limit.
+PYTEST := $(PY) -m pytest --dist worksteal -n 2
+PYTEST_WAITING := $(PY) -m pytest --dist worksteal -n 4 --timeout 240
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
 	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit \
@@ -52,7 +54,10 @@ test-profile: setup ## tests of maths with the kernels of an older processor: no
 	  $(addprefix tests/unit/common/,features maths methods models tensors) $(ARGS)
 
 test-integration: setup ## tests with real sockets and a test CA
-	$(PYTEST) tests/integration $(ARGS)
+	$(PYTEST_WAITING) tests/integration $(ARGS)
+
+test-here: setup ## test-unit and test-integration in one run: one computes while the other waits
+	$(PYTEST_WAITING) tests/unit tests/adversary tests/integration $(ARGS)
 
 soak: setup ## jobs of every method, each met by several faults, e.g. make soak ARGS="--jobs 17 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
@@ -83,7 +88,7 @@ sbom: ## the software bill of materials of the images' Python packages (CycloneD
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
 	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
-	  $(PYTEST) tests/unit tests/adversary tests/integration; others=$$?; \
+	  $(PYTEST_WAITING) tests/unit tests/adversary tests/integration; others=$$?; \
 	  wait $$containers; containers=$$?; cat $$log; rm $$log; exit $$((others | containers))
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
@@ -162,6 +167,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint redteam advisories sbom test-quick test-unit test-profile test-integration test-containers test check docs clean
+.PHONY: help setup demo experiment format lint redteam advisories sbom test-quick test-unit test-profile test-integration test-here test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf

@@ -18,6 +18,7 @@ if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ settings.register_profile("quick", max_examples=20, derandomize=True, deadline=N
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-_LONGEST = ("_experiments.py", "test_experiments.py", "test_soak.py")
+_LONGEST = ("_experiments.py", "test_restored.py", "test_soak.py")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,9 +46,16 @@ def _nothing_left_open() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Attacks bear the mark `redteam`, which `make redteam` runs, and tell what they are by their first sentence.
 
-    Files whose single tests take longest come first, so that no worker is left with one of them at the end.
+    Files whose single tests take longest come first, so that no worker is left with one of them at the end. Files with
+    sockets lie evenly among the others: while their tests wait, other workers compute.
     """
-    items.sort(key=lambda item: not item.path.name.endswith(_LONGEST))
+    place: dict[Path, float] = {}
+    waiting = [item for item in items if "integration" in item.path.parts]
+    computing = [item for item in items if "integration" not in item.path.parts]
+    for group in (waiting, computing):
+        for position, item in enumerate(group):
+            place.setdefault(item.path, position / len(group))
+    items.sort(key=lambda item: (not item.path.name.endswith(_LONGEST), place[item.path]))
     for item in items:
         if item.path.name.startswith("test_hostile") or "adversary" in item.path.parts:
             item.add_marker("redteam")
