@@ -28,10 +28,15 @@ format: setup ## write the code the way ruff would
 	.venv/bin/ruff check --fix .
 
 lint: setup ## ruff, bandit, mypy --strict, who may import whom, and the rules of the house
+	@$(MAKE) -s -k -O -j 2 lint-types lint-rules
+
+lint-types:
+	.venv/bin/mypy
+
+lint-rules:
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	$(PY) -m bandit -q -c pyproject.toml -r common server client simulation
-	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PY) tools/house.py
 
@@ -167,6 +172,6 @@ clean: ## remove what was built or run here, .venv and .tools too
 	  .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-.PHONY: help setup demo experiment format lint redteam advisories sbom test-quick test-unit test-profile test-integration test-here test-containers test check docs clean
+.PHONY: help setup demo experiment format lint lint-types lint-rules redteam advisories sbom test-quick test-unit test-profile test-integration test-here test-containers test check docs clean
 .PHONY: images images-airgap up logs down
 .PHONY: proto proto-check proto-generate proto-lint proto-buf
