@@ -16,7 +16,7 @@ from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Federation
 
 ABC = ["a", "b", "c"]
-ROUNDS = 300
+ROUNDS = 150
 LIVES = 3
 """The backup is restored again where a machine stood still and a client was late: that is another job, and says so."""
 
