@@ -166,18 +166,20 @@ def test_a_network_goes_on_from_its_last_round_after_a_restart(tmp_path: Path) -
 
 @pytest.mark.parametrize("task", ["binary", "classification"])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "parameters"),
     [
-        "sklearn.ensemble.RandomForestClassifier",
-        "sklearn.svm.LinearSVC",
-        "sklearn.ensemble.GradientBoostingRegressor",
-        "sklearn.linear_model.Ridge",
+        ("sklearn.ensemble.RandomForestClassifier", {"n_estimators": 10}),
+        ("sklearn.svm.LinearSVC", {}),
+        ("sklearn.ensemble.GradientBoostingRegressor", {"n_estimators": 10}),
+        ("sklearn.linear_model.Ridge", {}),
     ],
 )
-def test_classifiers_and_regressors_learn_classes(tmp_path: Path, task: str, name: str) -> None:
+def test_classifiers_and_regressors_learn_classes(
+    tmp_path: Path, task: str, name: str, parameters: dict[str, int]
+) -> None:
     """With or without probabilities, with one output or several, a client's scores have the job's shape."""
     num = 2 if task == "binary" else 3
-    models = {"site-0": {"kind": "scikit-learn", "class_name": name}}
+    models = {"site-0": {"kind": "scikit-learn", "class_name": name, "parameters": parameters}}
     done = ran(tmp_path, models, class_rows(num), task=task, kernel="gaussian", lengthscale=0.3, ridge=1e-2, rounds=2)
     assert done.error is None
     assert done.final.clients["site-0"]["personal"]["accuracy"] > 0.6
