@@ -92,16 +92,16 @@ def test_drift_is_followed() -> None:
 def test_many_rows_neither_underflow_nor_overflow() -> None:
     """Weights of the paper's rule stay exact where products of factors would stick at a subnormal number.
 
-    A hundred thousand rows at ten times the default's rate: their losses add up to those of a million.
+    Twenty thousand rows at ten times the default's rate: their losses add up to those of two hundred thousand.
     """
     hedge, losses = Hedge.start(3), np.array([0.05, 0.06, 0.5])
     state = Tracking.start(3)
     f = np.array([0.4, 0.45, 0.1])
-    for _ in range(100_000):
+    for _ in range(20_000):
         hedge = hedge.update(losses, 0.5)
-    np.testing.assert_allclose(hedge.log_weights, [0.0, -0.5 * 0.01 * 1e5, -0.5 * 0.45 * 1e5], rtol=1e-9)
+    np.testing.assert_allclose(hedge.log_weights, [0.0, -0.5 * 0.01 * 2e4, -0.5 * 0.45 * 2e4], rtol=1e-9)
     np.testing.assert_allclose(hedge.weights(), [1.0, 0.0, 0.0], atol=1e-12)
-    for t in range(30_000):
+    for t in range(9_000):
         mixture = state.mixture()
         state = state.update(mixture, f, slope(0.42 if t % 2 else 0.41))
         if t % 2999 == 0:
