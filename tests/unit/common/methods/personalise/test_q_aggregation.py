@@ -115,14 +115,14 @@ def test_all_targets_at_once_equal_one_after_another(seed: int, num: int) -> Non
     """Both solvers, more clients than dimensions too; weights are on the simplex, and exact ones are optimal."""
     gram, linear = problem(seed, num)
     targets = np.arange(num)
-    for solve in (solve_paper, solve_exact):
-        together = solve(gram, targets, linear)
+    paper, exact = (solve(gram, targets, linear) for solve in (solve_paper, solve_exact))
+    for solve, together in ((solve_paper, paper), (solve_exact, exact)):
         assert (together.weights >= 0).all()
         np.testing.assert_allclose(together.weights.sum(axis=0), 1, atol=1e-12)
         one = solve(gram, targets[-1:], linear[:, -1:])
         np.testing.assert_allclose(one.objective[0], together.objective[-1], atol=1e-10)
-    assert (together.gap <= 1e-10 * np.maximum(1, np.abs(linear).max())).all()
-    assert (together.objective <= solve_paper(gram, targets, linear).objective + 1e-10).all()
+    assert (exact.gap <= 1e-10 * np.maximum(1, np.abs(linear).max())).all()
+    assert (exact.objective <= paper.objective + 1e-10).all()
 
 
 @settings(deadline=None, max_examples=examples(20))
