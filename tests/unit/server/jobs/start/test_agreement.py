@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernfed.errors import JobError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.events import EventKind
+from kernfed.jobs.job_file import JobFile
 from kernfed.methods.registry import METHODS
 from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.start.agreement import Agreement
@@ -21,7 +23,7 @@ from kernfed_simulation.federation import Rows
 from kernfed_testing.distill import made_job, made_rows
 from kernfed_testing.distill import run as run_distill
 from kernfed_testing.head_jobs import CLASSES, head_job
-from kernfed_testing.in_process import Outcome, bench, label_skewed_rows, make_job, regression_rows
+from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job, regression_rows
 
 SIZES = {"ant": 40, "bee": 50, "cat": 60}
 GONE = "cat"
@@ -54,28 +56,55 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
 """Method and settings, by a name that begins with the method's room."""
 
 
+@dataclass(frozen=True)
+class Story:
+    """One client goes for good before a round: a job that it only left, and one whose coordinator was killed then."""
+
+    undisturbed: Outcome
+    clients: Bench
+    killed: Outcome
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Story]:
+    """By name and round, each made once; who goes on with its clients is the only one."""
+
+    @functools.cache
+    def story(name: str, round_num: int) -> Story:
+        folder = tmp_path_factory.mktemp(name)
+        calm, clients = (_clients(name, folder / of, away={GONE: round_num}) for of in ("calm", "killed"))
+        return Story(calm.run(_job(name)), clients, clients.run(_job(name), stop_before=round_num))
+
+    return story
+
+
+def _job(name: str) -> JobFile:
+    method, settings = JOBS[name]
+    return (head_job if name.startswith("heads") else make_job)(method, **settings)
+
+
+def _clients(name: str, folder: Path, **kwargs: Any) -> Bench:
+    heads = name.startswith("heads")
+    return bench(_labelled() if heads else _shifted(), folder, CLASSES if heads else (), **kwargs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("forgot", [False, True], ids=["known", "forgot"])
 @pytest.mark.parametrize("round_num", [1, 3], ids=["after-preparation", "after-a-round"])
 @pytest.mark.parametrize("name", [name for name, (method, _) in JOBS.items() if method in METHODS])
 def test_a_restart_with_a_client_gone_changes_no_bit(
-    tmp_path: Path, name: str, round_num: int, *, forgot: bool
+    tmp_path: Path, stories: Callable[[str, int], Story], name: str, round_num: int, *, forgot: bool
 ) -> None:
     """Killed with a client gone for good, the job ends as one does that it only left; also where the others forgot."""
-    method, settings = JOBS[name]
-    rows, classes = (_labelled, CLASSES) if name.startswith("heads") else (_shifted, ())
-    job = head_job(method, **settings) if classes else make_job(method, **settings)
-    if (name in ("dkrr", "personalise-exact") and round_num > 1) or (method == "reweight" and forgot):
+    if (name in ("dkrr", "personalise-exact") and round_num > 1) or (name.startswith("reweight") and forgot):
         pytest.skip("it has one round; or its clients cannot find their ratios again without the one that is gone")
-    undisturbed = bench(rows(), tmp_path / "calm", classes, away={GONE: round_num}).run(job)
-    clients = bench(rows(), tmp_path / "killed", classes, away={GONE: round_num})
-    killed = clients.run(job, stop_before=round_num)
+    story = stories(name, round_num)
+    undisturbed, killed = story.undisturbed, story.killed
     assert killed.stopped
     assert killed.journal.last is not None
     assert killed.journal.last.round_num == round_num - 1
-    if forgot:
-        clients = bench(rows(), tmp_path / "forgot", classes)
-    resumed = replace(clients, away={GONE: 0}).run(job, resumed=killed.journal.last)
+    clients = _clients(name, tmp_path) if forgot else story.clients
+    resumed = replace(clients, away={GONE: 0}).run(_job(name), resumed=killed.journal.last)
     assert _bits(resumed) == _bits(undisturbed)
     last = resumed.metrics[-1].clients
     assert last.keys() == undisturbed.metrics[-1].clients.keys()

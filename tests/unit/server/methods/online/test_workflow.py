@@ -144,15 +144,23 @@ def test_a_policy_that_asks_for_more_rows_gets_them(tmp_path: Path) -> None:
     assert any("min_rows" in e.message for e in journal.events if e.kind is EventKind.NOTE)
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, MemoryJournal, Any]:
+    """Model, journal and clients' states of a job that explores, and that nothing disturbs."""
+    made = clients(tmp_path_factory.mktemp("calm"))
+    model, journal = made.run(stream_job(**SMALL, exploration=0.5))
+    return model, journal, states(made)
+
+
 @pytest.mark.parametrize("fall_back", [1, 2], ids=["lost the open round", "lost a closed round too"])
 @pytest.mark.parametrize("killed", [(), ("c1",), ("c0", "c1", "c2")], ids=["", "one client", "all clients"])
-def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[str, ...]) -> None:
+def test_a_crash_changes_no_bit(
+    tmp_path: Path, calm: tuple[Any, MemoryJournal, Any], fall_back: int, killed: tuple[str, ...]
+) -> None:
     """Coordinator and clients are killed in mid-stream: the model and every client's state are as without it."""
     job = stream_job(**SMALL, exploration=0.5)
-    calm = clients(tmp_path / "calm")
-    want, _ = calm.run(job)
-
-    made = clients(tmp_path / "killed")
+    want, _, of_clients = calm
+    made = clients(tmp_path)
     journal = StoppingJournal(stop_at=17)
     with pytest.raises(StopError):
         made.run(job, journal=journal)
@@ -160,20 +168,19 @@ def test_a_crash_changes_no_bit(tmp_path: Path, fall_back: int, killed: tuple[st
         made.restart(name)
     model, _ = made.run(job, resumed=journal.kept[17 - fall_back])
     assert model.theta.tobytes() == want.theta.tobytes()
-    assert states(made) == states(calm)
+    assert states(made) == of_clients
 
 
-def test_the_bytes_of_an_answer_outlast_a_restart(tmp_path: Path) -> None:
+def test_the_bytes_of_an_answer_outlast_a_restart(tmp_path: Path, calm: tuple[Any, MemoryJournal, Any]) -> None:
     """A coordinator that starts again goes on counting, and does not count from there on alone."""
     job = stream_job(**SMALL, exploration=0.5)
-    _, calm = clients(tmp_path / "calm").run(job)
-    made = clients(tmp_path / "killed")
+    made = clients(tmp_path)
     journal = StoppingJournal(stop_at=17)
     with pytest.raises(StopError):
         made.run(job, journal=journal)
     _, again = made.run(job, resumed=journal.kept[16])
     for way in ("bytes_up", "bytes_down"):
-        assert finding(again)[way] == finding(calm)[way] > 0
+        assert finding(again)[way] == finding(calm[1])[way] > 0
 
 
 def test_who_is_away_when_all_are_measured_is_named(tmp_path: Path) -> None:
