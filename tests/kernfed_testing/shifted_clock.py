@@ -74,5 +74,5 @@ def _library(folder: Path) -> str:
         pytest.skip("no C compiler, which makes the clock that jumps")
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(_SOURCE)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=100)
     return str(library)

@@ -41,7 +41,7 @@ def test_threads_of_all_maths_libraries(tmp_path: Path) -> None:
         [sys.executable, "-c", COUNT_THREADS, str(client_file(tmp_path, threads=1))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
         env=environment,
     )

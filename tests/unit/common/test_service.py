@@ -16,6 +16,6 @@ print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 
 def test_the_limit_of_descriptors_is_raised_as_far_as_the_system_lets_it() -> None:
     """From a soft limit of 256 to the hard one."""
-    done = subprocess.run([sys.executable, "-c", _LIMITS], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", _LIMITS], capture_output=True, text=True, timeout=100, check=True)
     told, soft, hard = map(int, done.stdout.split())
     assert told == soft == hard > 256

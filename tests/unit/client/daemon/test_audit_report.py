@@ -117,7 +117,7 @@ def test_broken_chain_names_the_line(client: Path) -> None:
         [sys.executable, "-m", "kernfed_client", "audit", "--verify", "--json", "--config", str(client)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
         env=dict(os.environ),
     )

@@ -32,7 +32,7 @@ def test_help_loads_no_command(module: str) -> None:
         "heavy = {'grpc', 'pydantic', 'numpy', 'torch', 'cryptography', 'sqlalchemy'}\n"
         "print('loaded:', *sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.splitlines()[-1].split() == ["loaded:"]
 
 

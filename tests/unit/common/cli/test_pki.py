@@ -114,7 +114,7 @@ def test_a_token_comes_by_file(kernfed: Run, tmp_path: Path) -> None:
 def test_debug_shows_the_trace(tmp_path: Path) -> None:
     """`--debug` before the command shows where an error was raised."""
     command = [sys.executable, "-c", "from kernfed.cli.main import main; main()", "--debug", "pki", "list"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 3
     assert "Traceback" in done.stderr
 
@@ -125,5 +125,5 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path) -> None:
         "import sys\nfrom kernfed.cli.main import app\n"
         "print(*[m for m in ('torch', 'pandas', 'grpc', 'scipy', 'sklearn') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.split() == []

@@ -186,7 +186,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """In this process and in another."""
     folder = folder_with(tmp_path, record())
     first = write_report(folder).read_bytes()
-    subprocess.run([sys.executable, "-m", "kernfed.report.page", str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "kernfed.report.page", str(folder)], check=True, timeout=100)
     assert (folder / "report.html").read_bytes() == first
 
 
@@ -226,7 +226,7 @@ def test_what_is_no_job_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not the record of a job"):
         render({"name": "x"}, [])
     done = subprocess.run(
-        [sys.executable, "-m", "kernfed.report.page", str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "kernfed.report.page", str(tmp_path)], capture_output=True, text=True, timeout=100
     )
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
