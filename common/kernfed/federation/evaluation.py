@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernfed.arrays import Floats
-from kernfed.errors import DataError, NumericalError
+from kernfed.arrays import GREATEST, Floats
+from kernfed.errors import DataError, DivergedError, NumericalError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import MetricSums
 from kernfed.maths.tasks import TASKS
@@ -35,7 +35,7 @@ def measure(model: str, task: LearningTask, predictions: Floats, targets: Floats
 
     Raises:
         DataError: Shapes do not fit the task.
-        NumericalError: A prediction is NaN or infinite.
+        NumericalError: A prediction is NaN, or beyond use; a DivergedError unless it is of the model `local`.
     """
     p = np.asarray(predictions, dtype=np.float64)
     y = np.asarray(targets, dtype=np.float64)
@@ -43,10 +43,12 @@ def measure(model: str, task: LearningTask, predictions: Floats, targets: Floats
         raise DataError(f"predictions of shape {p.shape} for targets of shape {y.shape}; want (rows, outputs) of both")
     if task is not LearningTask.CLASSIFICATION and p.shape[1] != 1:
         raise DataError(f"{p.shape[1]} outputs for a {task} task, which has one")
-    if not np.isfinite(p).all():
-        row = int(np.flatnonzero(~np.isfinite(p).all(axis=1))[0])
-        raise NumericalError(
-            f"the {model} model's prediction for test row {row + 1} (counted from 1) is NaN or infinite"
+    of_use = np.abs(p) <= GREATEST  # not where it is NaN
+    if not of_use.all():
+        row = int(np.flatnonzero(~of_use.all(axis=1))[0])
+        error = NumericalError if model == "local" else DivergedError  # the former is of this client alone
+        raise error(
+            f"the {model} model's prediction for test row {row + 1} (counted from 1) is NaN, or beyond {GREATEST:g}"
         )
     if p.shape[0] == 0:
         return MetricSums(

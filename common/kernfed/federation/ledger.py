@@ -280,11 +280,16 @@ class Ledger:
             odd.longer = max(odd.longer, found.odd.longer)
 
     def _top(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> _Top | None:
-        """The client of the largest numbers, now, beside the others, now and before; None: they sent nothing but 0."""
+        """The client of the largest numbers, now, beside the others, now and before.
+
+        None: they sent nothing but 0, or nobody is left whose numbers are of use.
+        """
+        if not sizes:
+            return None
         others = dict(self._largest.get((request.step, field), {}))
         for client, own in sizes.items():
             others[client] = max(others.get(client, 0.0), own[field])
-        top = max(sizes, key=lambda client: sizes[client][field], default="")
+        top = max(sizes, key=lambda client: sizes[client][field])
         others.pop(top, None)
         beside = max(others, key=lambda client: others[client], default="")
         if not others.get(beside, 0.0) > 0:

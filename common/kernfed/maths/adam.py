@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import GREATEST, Array, Floats
+from kernfed.errors import DivergedError
 
 FIRST_DECAY = 0.9
 SECOND_DECAY = 0.999
@@ -45,6 +46,9 @@ class Adam:
         With the gradient -(mean of the clients' movements)/learning rate this is FedAdam; with one local step on all
         rows it is Adam on the weighted risk.
 
+        Raises:
+            DivergedError: A parameter left the range of numbers that are of use.
+
         Source: Kingma & Ba (2015), Algorithm 1; Reddi et al. (2021), Algorithm 2.
         """
         count = self.num_steps + 1
@@ -52,4 +56,8 @@ class Adam:
         second = SECOND_DECAY * self.second + (1.0 - SECOND_DECAY) * np.square(gradient)
         mean = first / (1.0 - FIRST_DECAY**count)
         scale = np.sqrt(second / (1.0 - SECOND_DECAY**count)) + EPSILON
-        return parameters - step_size * mean / scale, Adam(first, second, count)
+        with np.errstate(over="ignore", invalid="ignore"):  # judged below
+            moved = parameters - step_size * mean / scale
+        if not np.all(np.abs(moved) <= GREATEST):
+            raise DivergedError(f"step {count} of Adam, of step size {step_size:g}, left the range of numbers")
+        return moved, Adam(first, second, count)

@@ -211,8 +211,8 @@ def train(
             current = current * (1.0 - learning_rate * decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
         raise DivergedError(
-            f"networks trained with learning rate {learning_rate:g} left the range of numbers; lower "
-            "method.learning_rate, or scale the columns (data.standardise)"
+            f"local steps of learning rate {learning_rate:g} on networks left the range of numbers: columns may lack a "
+            "scale (data.standardise), or the job's steps are too long"
         )
     return current
 

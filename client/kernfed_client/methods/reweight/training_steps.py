@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Floats
-from kernfed.errors import InvalidTensorError
+from kernfed.errors import DivergedError, InvalidTensorError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.batches import batches
@@ -36,7 +36,11 @@ from kernfed_client.steps.evaluation import held_out_targets
 
 
 def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> WeightedGradient:
-    """Gradient of each variant's loss, all on the same batch, drawn from the seed and this client's name."""
+    """Gradient of each variant's loss, all on the same batch, drawn from the seed and this client's name.
+
+    Raises:
+        DivergedError: It left the range of numbers, since the networks that came are of no use.
+    """
     x, y, w = _rows(job, request.network, request.scale)
     if 0 < request.batch_size < job.num_rows:
         order = rng.stream(request.seed, "reweight", "batch", job.client)
@@ -46,6 +50,8 @@ def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> Weight
     parameters = _parameters(job, request.network, request.networks, w)
     behind = RowsBehind(job.file.policy.min_rows)
     found = gradients(request.network, parameters, x, y, w, behind)
+    if not bool(torch.isfinite(found).all()):
+        raise DivergedError("the gradient of the networks left the range of numbers")
     return WeightedGradient(num_rows=job.num_rows, gradients=to_array(found), kept_back=behind.share)
 
 

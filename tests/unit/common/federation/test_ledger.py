@@ -149,6 +149,14 @@ def test_all_beyond_is_divergence() -> None:
     assert all(isinstance(err, DivergedError) for err in found.values())
 
 
+def test_all_beyond_later_is_divergence_too() -> None:
+    """So it is in a round of which earlier ones are remembered."""
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(1.0)})
+    found = books.outliers(ASKED, {"a": gradient(1e120), "b": gradient(1e130)})
+    assert [type(found[client]) for client in "ab"] == [DivergedError, DivergedError]
+
+
 def test_a_methods_own_rule_is_followed() -> None:
     """A method may let clients differ by more."""
     books = ledger()
