@@ -44,7 +44,8 @@ from kernfed.methods.heads.messages import (
     OpenHeadRequest,
 )
 from kernfed.methods.heads.tensors import training
-from kernfed.methods.heads.tensors.losses import Head, fit, probabilities
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head, probabilities
 from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
 from kernfed.methods.heads.tensors.solvers import eigen, lanczos
 from kernfed.methods.heads.tensors.solvers.interface import Limits

@@ -74,7 +74,9 @@ class PersonaliseSettings(MethodSection):
         "sqrt(2 d) for a group of d columns.",
     )
     scale_columns: bool = Field(
-        True, description="Scale the embedded columns by pooled mean and deviation, y too; else as they are."
+        True,
+        description="Scale the embedded columns by pooled mean and deviation, y too. false: as they are, a regression's y "
+        "less its pooled mean; with noise not even that.",
     )
     c_q: Annotated[Constant | Literal["auto", "theorem"], Only(weights=("paper", "exact"))] = Field(
         "auto",

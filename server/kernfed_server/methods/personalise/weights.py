@@ -14,6 +14,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request
 from kernfed.maths.statistics import Moments, pool_moments, pooled_deviation
+from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.choice import (
     FULL_GRID,
@@ -155,19 +156,23 @@ class Personalisation:
             lengthscales=settings.lengthscales,
             seed=self.seed("embedding"),
         )
-        scaled, order = settings.scale_columns, self._class_order()
-        mean, scale = pooled.mean.copy(), deviation.copy()
+        order, mean, scale = self._class_order(), pooled.mean.copy(), deviation.copy()
         if order and setup.num_outputs == 1:
             mean[num_columns:] = mean[num_columns:] if order[0] == 0 else 1.0 - mean[num_columns:]
         elif order:
             for values in (mean, scale):
                 values[num_columns:] = values[num_columns:][list(order)]
+        if not settings.scale_columns:
+            scale[:] = 1.0
+            # A constant in the target changes no weight; of one in the columns, `features.origin` takes care.
+            centred = settings.noise is None and not TASKS[setup.schema.task].has_classes
+            mean[: num_columns if centred else None] = 0.0
         used = slice(0, num_columns if settings.view is View.X else None)
         request = EmbedRequest(
             view=settings.view,
             features=spec,
-            mean=mean[used] if scaled else np.zeros(spec.num_columns),
-            deviation=scale[used] if scaled else np.ones(spec.num_columns),
+            mean=mean[used],
+            deviation=scale[used],
             target_mean=pooled.mean[num_columns:],
             target_deviation=deviation[num_columns:],
             intercept=setup.intercept,

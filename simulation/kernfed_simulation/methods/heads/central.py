@@ -11,7 +11,8 @@ import torch
 
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.heads.settings import has_head
-from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.ridge_choice import chosen_ridge, splits
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_client.data.local_job import LocalJob

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from kernfed.errors import DataError, NumericalError
@@ -213,25 +211,3 @@ def mean_loss(loss: HeadLoss, scores: Tensor, y: Tensor) -> float:
     """
     n = len(scores)
     return float(ROW_LOSSES[loss].total(scores, y)) / n if n else 0.0
-
-
-def fit(head: Head, start: Tensor | None = None, *, tolerance: float = 1e-6, max_iterations: int = 200) -> Tensor:
-    """Minimise F by L-BFGS, shape (D, C): a reference that has all rows in one place.
-
-    Args:
-        head: The problem.
-        start: Where to begin, shape (D, C); unset: W = 0.
-        tolerance: Stop where no component of the gradient is larger.
-        max_iterations: Stop here in any case; F is then low enough for a reference.
-    """
-    shape = (head.z.shape[1], head.y.shape[1])
-
-    def value(flat: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, np.ndarray]:
-        w = torch.as_tensor(flat.reshape(shape), dtype=head.z.dtype, device=head.z.device)
-        f, gradient = head.value_and_gradient(w)
-        return f, gradient.cpu().numpy().astype(np.float64).reshape(-1)
-
-    options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 0.0, "maxcor": 20}
-    begin = np.zeros(shape[0] * shape[1]) if start is None else start.cpu().numpy().astype(np.float64).reshape(-1)
-    found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
-    return torch.as_tensor(found.x.reshape(shape), dtype=head.z.dtype, device=head.z.device)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from kernfed.maths.folds import num_splits
 from kernfed.methods.heads.ridge_path import RIDGE_GAIN, following
-from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head
 
 _ENOUGH_APART = 100
 """Rows kept apart by which a ridge is chosen: where a part has fewer, more parts are kept apart in turn."""

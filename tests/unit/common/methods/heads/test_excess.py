@@ -8,7 +8,8 @@ import torch
 
 from kernfed.methods.heads.excess import excess
 from kernfed.methods.heads.messages import HeadLoss
-from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head
 
 LOSSES = (HeadLoss.SOFTMAX, HeadLoss.LOGISTIC, HeadLoss.SQUARED)
 

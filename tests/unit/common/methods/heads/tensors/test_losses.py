@@ -12,7 +12,8 @@ from torch import Tensor
 from kernfed.errors import DataError, NumericalError
 from kernfed.methods.heads.losses import start_scores
 from kernfed.methods.heads.messages import HeadLoss
-from kernfed.methods.heads.tensors.losses import Head, fit, mean_loss, probabilities
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head, mean_loss, probabilities
 from kernfed_testing.heads import HeadClients, tensor
 from kernfed_testing.ridge_clients import load_golden
 

@@ -10,7 +10,8 @@ import torch
 
 from kernfed.maths.folds import num_splits
 from kernfed.methods.heads.messages import HeadLoss
-from kernfed.methods.heads.tensors.losses import Head, fit
+from kernfed.methods.heads.tensors.fitting import fit
+from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.ridge_choice import Split, chosen_ridge, splits
 from kernfed_testing.heads import tensor
 
