@@ -75,8 +75,8 @@ class PersonaliseSettings(MethodSection):
     )
     scale_columns: bool = Field(
         True,
-        description="Scale the embedded columns by pooled mean and deviation, y too. false: as they are, a regression's y "
-        "less its pooled mean; with noise not even that.",
+        description="Scale the embedded columns by pooled mean and deviation, y too. false: as they are, a "
+        "regression's y less its pooled mean; with noise not even that.",
     )
     c_q: Annotated[Constant | Literal["auto", "theorem"], Only(weights=("paper", "exact"))] = Field(
         "auto",
