@@ -23,6 +23,7 @@ SCENARIOS = {
     "simulation/test_groups.py": "all methods that deal rows, and the groups that no draw divides",
     "simulation/test_interleavings.py": "sessions, steps and workflows of both ends, frame by frame",
     "simulation/test_invariances.py": "what constants in a target and names of classes do to every method: nothing",
+    "simulation/test_long_steps.py": "methods that step, and how a job ends whose steps are too long for numbers",
     "simulation/test_lost_state.py": "a client that loses all it keeps of a job, at any moment",
     "simulation/test_no_order.py": "questions and answers of every method in no order",
     "simulation/test_signs.py": "clients of several methods that turn a sign, and how they are named",
