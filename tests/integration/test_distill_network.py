@@ -77,7 +77,7 @@ async def test_the_network_gives_the_bits_of_one_process(tmp_path: Path) -> None
 
 
 async def test_commands_submit_and_predict(tmp_path: Path) -> None:
-    """`kernfed job submit` uploads the public file; `kernfed-client predict` uses the model that stayed."""
+    """`kernfed job submit` uploads the public file; `kernfed-client predict` uses what stayed, and tells bounds."""
     made_job(tmp_path, num_points=25)
     _, text, _ = made_job(tmp_path, num_points=25, rounds=2)
     (tmp_path / "job.toml").write_text(text[: text.index("[files]")].rstrip("# \n").rsplit("\n#", 1)[0])
@@ -90,11 +90,12 @@ async def test_commands_submit_and_predict(tmp_path: Path) -> None:
         (tmp_path / "new.csv").write_text("x2,x0,x1,who\n0.1,0.2,0.3,ann\n0.4,0.5,0.6,bob\n")
         config = fed.client_folder("site-0") / "client.toml"
         rows = ["--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "out.csv"), "--config", str(config)]
-        done = await run_command("kernfed-client", "predict", "--job", job_id[:12], *rows)
+        done = await run_command("kernfed-client", "predict", "--job", job_id[:12], "--coverage", "0.8", *rows)
         assert done.returncode == 0, done.stderr
         written = (tmp_path / "out.csv").read_text().splitlines()
-        assert written[0] == "x2,x0,x1,who,prediction"
-        assert all(np.isfinite(float(line.split(",")[-1])) for line in written[1:])
+        assert written[0] == "x2,x0,x1,who,prediction,deviation,lower,upper"
+        told = np.array([line.split(",")[4:] for line in written[1:]], dtype=float)
+        assert (told[:, [1, 0, 3]] > np.stack([0 * told[:, 0], told[:, 2], told[:, 0]], axis=1)).all()
 
 
 @pytest.mark.slow

@@ -30,13 +30,21 @@ def predict(
     delimiter: DelimiterOption = ",",
     encoding: EncodingOption = "utf-8",
     device: DeviceOption = "cpu",
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of rows, such as 0.9, whose truth shall lie between lower and upper, or among the plausible "
+            "classes; for models of method distill."
+        ),
+    ] = None,
 ) -> None:
     """Predict the rows of a file with this client's own model of a job; nothing leaves this machine.
 
-    The file written is like that of `kernfed predict`.
+    The file written is like that of `kernfed predict`. With --coverage, numbers have the columns deviation, lower and
+    upper too, and classes the column plausible.
     """
     model = load_kept_model(find_kept_model(load_client_file(config).state, job))
     written = write_predictions(
-        model, data, out, delimiter=delimiter, encoding=encoding, device=device, missing=missing
+        model, data, out, delimiter=delimiter, encoding=encoding, device=device, missing=missing, coverage=coverage
     )
     tell_written(out, written)

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from kernfed.arrays import Array
+from kernfed.arrays import Array, Floats
 from kernfed.features.spec import fingerprint
 from kernfed.models.global_model import GlobalModel
 from kernfed_client.data.local_job import LocalJob
@@ -58,6 +58,8 @@ def private_model(
     details: Mapping[str, Any],
     scorer: Scorer,
     facts: Mapping[str, Any] | None = None,
+    *,
+    misfits: Floats | None = None,
 ) -> PrivateModel:
     """A model of this client of any kind, from which it can predict with `kernfed-client predict` once it is saved.
 
@@ -68,6 +70,7 @@ def private_model(
         details: What it is made of, JSON values.
         scorer: Scores of standardised rows.
         facts: What `job` in `model.json` tells beside the job and the client, JSON values.
+        misfits: Of rows kept apart; see `PrivateModel`.
     """
     return PrivateModel(
         kind=kind,
@@ -81,6 +84,7 @@ def private_model(
         details=details,
         scorer=scorer,
         job={"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})},
+        misfits=misfits,
     )
 
 
@@ -91,9 +95,11 @@ def keep_private_model(
     details: Mapping[str, Any],
     scorer: Scorer,
     facts: Mapping[str, Any] | None = None,
+    *,
+    misfits: Floats | None = None,
 ) -> Path:
     """Write what `private_model` makes; returns its folder, below the client's state folder."""
-    model = private_model(job, kind, arrays, details, scorer, facts)
+    model = private_model(job, kind, arrays, details, scorer, facts, misfits=misfits)
     folder = job.folder / "model"
     model.save(folder)
     log.info("own model kept", path=str(folder), kind=kind)

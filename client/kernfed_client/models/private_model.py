@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Array, Floats
+from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import Reach
+from kernfed.models.coverage import check_coverage, reach
 from kernfed.models.folder import Pair
 from kernfed.models.rows import ordered
 
@@ -23,6 +27,28 @@ if TYPE_CHECKING:
 
 Scorer = Callable[[Floats, str], Floats]
 """(standardised rows (n, d), device) -> scores (n, C)."""
+
+
+@runtime_checkable
+class SpreadScorer(Protocol):
+    """A scorer that knows where its errors are larger; others expect the same everywhere."""
+
+    def __call__(self, x: Floats, device: str) -> Floats:
+        """See `Scorer`."""
+        ...
+
+    def spread(self, x: Floats, device: str) -> Floats:
+        """Deviation that is expected at standardised rows (m, d), in a unit that is the same for all rows, (m,)."""
+        ...
+
+
+def spread(scorer: Scorer, x: Floats, device: str) -> Floats:
+    """What a scorer expects of its errors, (m,); 1 where it expects the same everywhere."""
+    return scorer.spread(x, device) if isinstance(scorer, SpreadScorer) else np.ones(len(x))
+
+
+_MISFITS = "misfits"
+"""Name of this array in a model's file."""
 
 FORMAT = "kernfed.private-model/1"
 PAIR = Pair(remedy="run the job again", private=True)
@@ -46,6 +72,8 @@ class PrivateModel:
     """Facts from which the scorer is made, JSON values."""
     scorer: Scorer
     job: Mapping[str, Any] = field(default_factory=dict)
+    misfits: Floats | None = None
+    """Of own rows that were kept apart, in units of their spread, (n,); None: none were kept apart."""
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Scores of rows in the units of the data, (n, C); columns are found by name.
@@ -55,6 +83,17 @@ class PrivateModel:
         """
         x = ordered(rows, self.feature_names)
         return self.scorer((x - self.mean) / self.deviation, device)
+
+    def reach(self, rows: pd.DataFrame | npt.ArrayLike, coverage: float, *, device: str = "cpu") -> Reach:
+        """See `kernfed.models.coverage.Covering`."""
+        check_coverage(coverage)
+        if self.misfits is None:
+            raise ConfigError(
+                "--coverage: no rows were kept apart from this model; it needs a job of method distill with keep = "
+                '"blend" or "better", a client with 5 different rows at least, and a release that knows --coverage'
+            )
+        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
+        return reach(self.misfits, spread(self.scorer, x, device), coverage)
 
     def save(self, folder: Path) -> None:
         """Write both files, readable by this user alone; the facts, which name the digest of the arrays, last."""
@@ -68,7 +107,10 @@ class PrivateModel:
             "details": dict(self.details),
             "job": dict(self.job),
         }
-        PAIR.write(folder, facts, {"mean": self.mean, "deviation": self.deviation, **self.arrays}, durable=True)
+        own = {"mean": self.mean, "deviation": self.deviation}
+        if self.misfits is not None:
+            own[_MISFITS] = self.misfits
+        PAIR.write(folder, facts, {**own, **self.arrays}, durable=True)
 
 
 def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, Any]], Scorer]) -> PrivateModel:
@@ -84,6 +126,7 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
     facts, arrays = PAIR.read(folder, FORMAT)
     try:
         mean, deviation = arrays.pop("mean"), arrays.pop("deviation")
+        misfits = arrays.pop(_MISFITS, None)
         task = LearningTask(facts["task"])
         facts = {**facts, "task": task, "arrays": arrays}
         return PrivateModel(
@@ -98,6 +141,7 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
             details=facts["details"],
             scorer=make_scorer(facts["kind"], facts),
             job=facts["job"],
+            misfits=misfits,
         )
     except (ValueError, KeyError, TypeError) as err:
         raise PAIR.refuse(folder, err) from err

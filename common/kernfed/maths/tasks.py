@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
 from kernfed.maths.metrics import auc, binary_log_loss, class_log_loss, macro_auc
@@ -27,6 +27,15 @@ class ClassSums(NamedTuple):
     auc_pairs: float = 0.0
 
 
+class Reach(NamedTuple):
+    """How far the truth of n rows may lie from their predictions."""
+
+    within: Floats
+    """Distance that holds as often as was asked for, (n,), in the sense of `Task.misfits`."""
+    deviation: Floats
+    """Root of the mean square distance that is expected, (n,)."""
+
+
 class Task(Protocol):
     """What is learned; by default there is one output, of which labels are the targets."""
 
@@ -36,6 +45,8 @@ class Task(Protocol):
     """From linear scores to predictions, where the loss is cross-entropy."""
     main_metric: str
     """The one to follow over rounds and to compare settings by."""
+    range_names: tuple[str, ...] = ("plausible",)
+    """Names of the columns that tell how far the truth may lie: all classes that may be it, or deviation and bounds."""
 
     def num_outputs(self, classes: Sequence[str]) -> int:
         """Count the columns of targets and scores C."""
@@ -57,6 +68,19 @@ class Task(Protocol):
         """Sum what the metrics of classes are made of; at least one row."""
         return ClassSums()
 
+    def misfits(self, errors: Floats, targets: Floats) -> Floats:
+        """How badly the truth of rows fits, (n,): the size of an error, or what the true class's score lacks.
+
+        Args:
+            errors: Targets less scores, (n, C).
+            targets: (n, C).
+        """
+        ...
+
+    def ranges(self, scores: Floats, reach: Reach, classes: Sequence[str]) -> dict[str, list[Any]]:
+        """Columns that tell how far the truth may lie, by `range_names`: bounds, or the names of classes."""
+        ...
+
 
 class Regression(Task):
     """Numbers; the score is the prediction."""
@@ -64,10 +88,21 @@ class Regression(Task):
     has_classes = False
     link = Link.IDENTITY
     main_metric = "mse"
+    range_names = ("deviation", "lower", "upper")
 
     def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
         """See `Task`."""
         return scores[:, 0]
+
+    def misfits(self, errors: Floats, targets: Floats) -> Floats:
+        """See `Task`."""
+        sizes: Floats = np.abs(errors[:, 0])
+        return sizes
+
+    def ranges(self, scores: Floats, reach: Reach, classes: Sequence[str]) -> dict[str, list[Any]]:
+        """See `Task`."""
+        bounds = reach.deviation, scores[:, 0] - reach.within, scores[:, 0] + reach.within
+        return {name: list(column) for name, column in zip(self.range_names, bounds, strict=True)}
 
 
 class Binary(Task):
@@ -90,6 +125,15 @@ class Binary(Task):
         """See `Task`."""
         p, positive = scores[:, 0], targets[:, 0] >= 0.5
         return ClassSums(int(((p >= 0.5) == positive).sum()), binary_log_loss(p, positive), *auc(p, positive))
+
+    def misfits(self, errors: Floats, targets: Floats) -> Floats:
+        """See `Task`."""
+        lacking: Floats = np.where(targets[:, 0] >= 0.5, errors[:, 0], -errors[:, 0])
+        return lacking
+
+    def ranges(self, scores: Floats, reach: Reach, classes: Sequence[str]) -> dict[str, list[Any]]:
+        """See `Task`."""
+        return _plausible(np.hstack([1.0 - scores, scores]), scores[:, 0] >= 0.5, reach, classes)
 
 
 class Classification(Task):
@@ -122,6 +166,22 @@ class Classification(Task):
         truth = targets.argmax(axis=1)
         correct = int((scores.argmax(axis=1) == truth).sum())
         return ClassSums(correct, class_log_loss(scores, truth), *macro_auc(scores, targets >= 0.5))
+
+    def misfits(self, errors: Floats, targets: Floats) -> Floats:
+        """See `Task`."""
+        lacking: Floats = np.take_along_axis(errors, targets.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return lacking
+
+    def ranges(self, scores: Floats, reach: Reach, classes: Sequence[str]) -> dict[str, list[Any]]:
+        """See `Task`."""
+        return _plausible(scores, scores.argmax(axis=1), reach, classes)
+
+
+def _plausible(scores: Floats, predicted: Array, reach: Reach, classes: Sequence[str]) -> dict[str, list[Any]]:
+    """Classes whose score lacks no more than `reach`; the one that is predicted is always among them."""
+    fits = 1.0 - scores <= reach.within[:, None]
+    fits[np.arange(len(scores)), predicted.astype(np.intp)] = True
+    return {"plausible": ["|".join(name for name, fit in zip(classes, row, strict=True) if fit) for row in fits]}
 
 
 TASKS: Mapping[LearningTask, Task] = {

@@ -6,6 +6,7 @@ import enum
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from kernfed.federation.messages.data import MissingRule
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.models.base import Model
+from kernfed.models.coverage import Covering, check_coverage
 from kernfed.tables.raw_table import Flags, RawTable, Source, TextTable
 from kernfed.tables.read import gaps, read_with_text
 
@@ -56,6 +58,7 @@ def write_predictions(
     encoding: str = "utf-8",
     device: str = "cpu",
     missing: Missing | None = None,
+    coverage: float | None = None,
 ) -> Written:
     """Write a CSV file with its predictions, whole or not at all.
 
@@ -67,17 +70,21 @@ def write_predictions(
         encoding: Of the data.
         device: Where to compute.
         missing: What becomes of rows with gaps; None: as in the model's job, whose dropped rows stay here, blank.
+        coverage: Share of rows whose truth shall lie in what further columns tell; None: there are none.
 
     Raises:
         DataError: The rows do not fit the model, or none can be predicted; names file, column and line.
-        ConfigError: The file cannot be written, or the device is not there.
+        ConfigError: The file cannot be written, the device is not there, or the model cannot tell such a coverage.
     """
+    if coverage is not None:
+        check_coverage(coverage)
     if len(delimiter) != 1:
         raise ConfigError(f"--delimiter is {delimiter!r}, want one character")
     source = _source(model, data, delimiter, encoding)
     rule = missing or (Missing.BLANK if model.job.get("missing") == MissingRule.DROP_ROWS else Missing.REFUSE)
     text, table = read_with_text(source)
     added = ["prediction", *TASKS[model.task].score_names(model.classes)]
+    added += TASKS[model.task].range_names if coverage is not None else ()
     if rule is Missing.SKIP:
         added.append(table.row_word)
     if taken := [name for name in added if name in text.names]:
@@ -88,7 +95,7 @@ def write_predictions(
     why = tuple(gaps(source, table, "no prediction").lines())
     if useless.all():
         source.refuse("no row can be predicted:\n" + "\n".join(why))
-    result = _predicted(model, text, table, device, ~useless, rule)
+    result = _predicted(model, text, table, device, ~useless, rule, coverage)
     try:
         if out == STANDARD:
             result.to_csv(sys.stdout.buffer, mode="wb", index=False, sep=delimiter, lineterminator="\n")
@@ -114,18 +121,15 @@ def _source(model: Model, data: Path, delimiter: str, encoding: str) -> Source:
 
 
 def _predicted(
-    model: Model, text: TextTable, table: RawTable, device: str, useful: Flags, rule: Missing
+    model: Model, text: TextTable, table: RawTable, device: str, useful: Flags, rule: Missing, coverage: float | None
 ) -> pd.DataFrame:
     """Rows as they were, with their predictions and scores; empty where there are none."""
-    task = TASKS[model.task]
     try:
-        scores = _scores(model, table.x[useful], device)
+        added = _columns(model, table.x[useful], device, coverage)
     except (RuntimeError, AssertionError) as err:  # what torch raises for a device that is not there
         raise ConfigError(f"--device {device}: cannot be used: {str(err).splitlines()[0]}") from err
     rows = pd.DataFrame(text.rows, columns=pd.Index(text.names), dtype=str)
     predicted = rows.index[np.flatnonzero(useful)]
-    added = {"prediction": task.predictions(scores, model.classes).tolist()}
-    added |= {name: list(scores[:, i]) for i, name in enumerate(task.score_names(model.classes))}
     found = pd.concat([rows, pd.DataFrame(added, index=predicted, dtype=object)], axis=1)
     if rule is not Missing.SKIP:
         return found
@@ -133,5 +137,17 @@ def _predicted(
     return found.loc[predicted]
 
 
-def _scores(model: Model, x: Floats, device: str) -> Floats:
-    return model.predict_scores(pd.DataFrame(x, columns=pd.Index(model.feature_names)), device=device)
+def _columns(model: Model, x: Floats, device: str, coverage: float | None) -> dict[str, list[Any]]:
+    """What is told of rows whose columns are the model's, (n, d)."""
+    task, rows = TASKS[model.task], pd.DataFrame(x, columns=pd.Index(model.feature_names))
+    scores = model.predict_scores(rows, device=device)
+    told: dict[str, list[Any]] = {"prediction": task.predictions(scores, model.classes).tolist()}
+    told |= {name: list(scores[:, i]) for i, name in enumerate(task.score_names(model.classes))}
+    if coverage is None:
+        return told
+    if not isinstance(model, Covering):
+        raise ConfigError(
+            "--coverage: the model of this job does not know its errors on rows that it had not seen; models that a "
+            'job of method distill keeps at a client do, with keep = "blend" or "better"'
+        )
+    return told | task.ranges(scores, model.reach(rows, coverage, device=device), model.classes)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernfed.arrays import Array, Floats
+from kernfed.methods.distill.blend import blend
 from kernfed_client.methods.distill.learner import Fitted
-from kernfed_client.models.private_model import Scorer
+from kernfed_client.models.private_model import Scorer, spread
 
 KIND = "blend"
 _OWN, _DISTILLED = "own", "distilled"
@@ -22,11 +23,11 @@ class Blended:
 
     def public(self) -> Floats:
         """Predictions on the public points, (N_p, C)."""
-        return _mean(self._own.public(), self._distilled.public(), self._share)
+        return blend(self._own.public(), self._distilled.public(), self._share)
 
     def scores(self, x: Floats) -> Floats:
         """Predictions for standardised rows, (m, C)."""
-        return _mean(self._own.scores(x), self._distilled.scores(x), self._share)
+        return blend(self._own.scores(x), self._distilled.scores(x), self._share)
 
     def parts(self) -> tuple[str, Mapping[str, Array], Mapping[str, Any], Scorer]:
         """Both models side by side: the names of arrays have `own.` or `distilled.` before them."""
@@ -38,7 +39,7 @@ class Blended:
             arrays |= {f"{name}.{key}": array for key, array in its_arrays.items()}
             details[name] = {"kind": kind, "details": dict(its_details)}
             scorers.append(scorer)
-        return KIND, arrays, details, _scorer(scorers[0], scorers[1], self._share)
+        return KIND, arrays, details, _BlendScorer(scorers[0], scorers[1], self._share)
 
 
 def blend_scorer(facts: Mapping[str, Any], make: Callable[[str, Mapping[str, Any]], Scorer]) -> Scorer:
@@ -54,13 +55,17 @@ def blend_scorer(facts: Mapping[str, Any], make: Callable[[str, Mapping[str, Any
         own = {key.removeprefix(f"{name}."): a for key, a in arrays.items() if key.startswith(f"{name}.")}
         part = details[name]
         scorers.append(make(part["kind"], {**facts, "arrays": own, "details": part["details"]}))
-    return _scorer(scorers[0], scorers[1], float(details["share"]))
+    return _BlendScorer(scorers[0], scorers[1], float(details["share"]))
 
 
-def _scorer(own: Scorer, distilled: Scorer, share: float) -> Scorer:
-    return lambda x, device: _mean(own(x, device), distilled(x, device), share)
+class _BlendScorer:
+    """See `kernfed_client.models.private_model.SpreadScorer`."""
 
+    def __init__(self, own: Scorer, distilled: Scorer, share: float) -> None:
+        self._own, self._distilled, self._share = own, distilled, share
 
-def _mean(own: Floats, distilled: Floats, share: float) -> Floats:
-    found: Floats = (1.0 - share) * own + share * distilled
-    return found
+    def __call__(self, x: Floats, device: str) -> Floats:
+        return blend(self._own(x, device), self._distilled(x, device), self._share)
+
+    def spread(self, x: Floats, device: str) -> Floats:
+        return blend(spread(self._own, x, device), spread(self._distilled, x, device), self._share)

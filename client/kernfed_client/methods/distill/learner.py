@@ -13,17 +13,20 @@ from torch import Tensor
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
+from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.distill.blend import Gain, distilled_share, gain
+from kernfed.methods.distill.blend import Gain, blend, distilled_share, gain
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
     check_memory,
-    held_out_errors,
     kernel_ridge,
+    leave_out,
     memory_needed,
 )
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
+from kernfed.methods.distill.tensors.spread import spread
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.kernels import gram
 from kernfed_client.data.local_job import LocalJob
@@ -78,14 +81,18 @@ class Learner(Protocol):
 
 
 class Compared(NamedTuple):
-    """Errors on own rows of models that have not seen them, (n, C)."""
+    """Own rows against models that have not seen them."""
 
     alone: Floats
-    """Of the model of own rows alone."""
+    """Errors of the model of own rows alone, (n, C)."""
     distilled: Floats
-    """Of the model of own rows and public points."""
+    """Errors of the model of own rows and public points, (n, C)."""
     unit: Integers
     """Which rows were kept apart together, (n,)."""
+    targets: Floats
+    """What was to be predicted, (n, C)."""
+    spreads: tuple[Floats, Floats] | None = None
+    """Deviations that both models expected of their errors, (n,); None: the same everywhere."""
 
     @property
     def alone_is_better(self) -> bool:
@@ -100,6 +107,13 @@ class Compared(NamedTuple):
     def gain(self, share: float) -> Gain:
         """What such a mean gains over the model of own rows alone."""
         return gain(self.alone, self.distilled, share, self.unit)
+
+    def misfits(self, task: LearningTask, share: float) -> Floats:
+        """How badly the rows fit a mean of both, in units of its spread, (n,); see `kernfed.models.coverage`."""
+        errors = blend(self.alone, self.distilled, share)
+        spreads = 1.0 if self.spreads is None else blend(*self.spreads, share)
+        found: Floats = TASKS[task].misfits(errors, self.targets) / spreads
+        return found
 
 
 FEWEST_COMPARED = 5
@@ -186,9 +200,10 @@ class KernelLearner:
         if not self._lesson.comparable:
             return None
         free, unit = self._lesson.free, self._lesson.unit
-        alone = held_out_errors(self._kernel, self._x, self._y, self._own_ridge, unit, free=free)
-        distilled = self.factored().held_out_errors(self._tensor(targets), unit)
-        return Compared(_array(alone), _array(distilled), unit)
+        alone = leave_out(self._kernel, self._x, self._y, self._own_ridge, unit, free=free)
+        distilled = self.factored().leave_out(self._tensor(targets), unit)
+        spreads = _array(alone.spread), _array(distilled.spread)
+        return Compared(_array(alone.errors), _array(distilled.errors), unit, self._lesson.y, spreads)
 
     def _deregulariser(self) -> Unshrunk:
         if self._unshrunk is None:
@@ -251,27 +266,39 @@ class _FittedKernel:
         arrays = {"points": _array(model.points), "coefficients": _array(model.coefficients)}
         if model.offset is not None:
             arrays["offset"] = _array(model.offset)
+        if model.penalties is not None:
+            arrays["penalties"] = _array(model.penalties)
         return "kernel-ridge", arrays, details, kernel_scorer(arrays, details)
 
 
 def kernel_scorer(arrays: Mapping[str, Array], details: Mapping[str, Any]) -> Scorer:
     """Scores of a kept kernel model."""
     kernel = KernelSpec(PointKernel(details["kernel"]), tuple(details["lengthscales"]), bool(details["intercept"]))
+    return _KernelScorer(kernel, arrays)
 
-    def score(x: Floats, device: str) -> Floats:
-        def place(a: Array) -> torch.Tensor:
-            return torch.tensor(a, dtype=torch.float64, device=device)
 
-        offset = arrays.get("offset")
-        model = KernelModel(
-            kernel,
-            place(arrays["points"]),
-            place(arrays["coefficients"]),
-            None if offset is None else place(offset),
+class _KernelScorer:
+    """See `kernfed_client.models.private_model.SpreadScorer`."""
+
+    def __init__(self, kernel: KernelSpec, arrays: Mapping[str, Array]) -> None:
+        self._kernel, self._arrays = kernel, arrays
+
+    def __call__(self, x: Floats, device: str) -> Floats:
+        return _array(self._model(device)(_placed(x, device)))
+
+    def spread(self, x: Floats, device: str) -> Floats:
+        return _array(spread(self._model(device), _placed(x, device)))
+
+    def _model(self, device: str) -> KernelModel:
+        offset, penalties = (
+            None if (a := self._arrays.get(name)) is None else _placed(a, device) for name in ("offset", "penalties")
         )
-        return _array(model(place(x)))
+        points, coefficients = (_placed(self._arrays[name], device) for name in ("points", "coefficients"))
+        return KernelModel(self._kernel, points, coefficients, offset, penalties)
 
-    return score
+
+def _placed(a: Array, device: str) -> Tensor:
+    return torch.tensor(a, dtype=torch.float64, device=device)
 
 
 def _array(tensor: Tensor) -> Floats:

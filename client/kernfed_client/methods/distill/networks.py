@@ -104,7 +104,7 @@ class NetworkLearner:
             return None
         x, y, unit = self._twin._apart
         own, distilled = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
-        return Compared(y - own.scores(x), y - distilled.scores(x), unit)
+        return Compared(y - own.scores(x), y - distilled.scores(x), unit, y)
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)

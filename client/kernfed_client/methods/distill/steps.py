@@ -159,7 +159,7 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
     fitted, share, compared = _chosen(job, request, lasting=True)
-    keep_private_model(job, *fitted.parts())
+    keep_private_model(job, *fitted.parts(), misfits=None if compared is None else compared.misfits(job.task, share))
     found = Gain(0.0, 0.0) if compared is None else compared.gain(share)
     return OwnModelKept(
         num_rows=job.num_rows,

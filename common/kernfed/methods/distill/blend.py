@@ -41,6 +41,18 @@ def distilled_share(alone: Floats, distilled: Floats, unit: Integers) -> float:
     return min(max(shrunk, 0.0), 1.0) if np.isfinite(shrunk) else 0.0
 
 
+def blend(alone: Floats, distilled: Floats, share: float) -> Floats:
+    """(1 - s) f_alone + s f_distilled.
+
+    The same mean of deviations that both models expect is what theirs is at most, for nobody knows how far their errors
+    go together.
+    """
+    if share == 0.0:
+        return alone  # whatever the other is, finite or not
+    found: Floats = (1.0 - share) * alone + share * distilled
+    return found
+
+
 class Gain(NamedTuple):
     """By which part of the squared error of own rows alone another model has less."""
 

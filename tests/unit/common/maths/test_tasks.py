@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernfed.federation.messages.data import LearningTask
-from kernfed.maths.tasks import TASKS
+from kernfed.maths.tasks import TASKS, Reach
 from kernfed.metric_names import METRICS
 
 CLASSES = {
@@ -63,3 +63,35 @@ def test_labels_as_scores_are_right(task: LearningTask) -> None:
     assert told == ([classes[i] for i in labels] if classes else labels.tolist())
     assert TASKS[task].sums(targets, targets).num_correct == (len(labels) if TASKS[task].has_classes else 0)
     assert TASKS[task].main_metric in METRICS
+
+
+@pytest.mark.parametrize(
+    ("task", "scores", "targets", "misfits", "told"),
+    [
+        (
+            LearningTask.REGRESSION,
+            [[1.5], [-2.0]],
+            [[1.0], [-1.0]],
+            [0.5, 1.0],
+            {"deviation": [0.25, 0.5], "lower": [1.0, -3.0], "upper": [2.0, -1.0]},
+        ),
+        (LearningTask.BINARY, [[0.5], [0.1]], [[0.0], [1.0]], [0.5, 0.9], {"plausible": ["no|yes", "no|yes"]}),
+        (
+            LearningTask.CLASSIFICATION,
+            [[0.1, 0.9, 0.5], [-0.1, -0.2, -0.3]],
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+            [0.9, 1.2],
+            {"plausible": ["b|c", "a"]},
+        ),
+    ],
+)
+def test_ranges_are_told(
+    task: LearningTask, scores: list[list[float]], targets: list[list[float]], misfits: list[float], told: object
+) -> None:
+    """Numbers have bounds; of classes those are told whose scores lack no more, always with the predicted one."""
+    s, t = np.array(scores), np.array(targets)
+    np.testing.assert_allclose(TASKS[task].misfits(t - s, t), misfits)
+    reach = Reach(np.array([0.5, 1.0]), np.array([0.25, 0.5]))
+    found = TASKS[task].ranges(s, reach, CLASSES[task])
+    assert found == told
+    assert tuple(found) == TASKS[task].range_names

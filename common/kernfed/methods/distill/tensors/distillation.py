@@ -24,7 +24,7 @@ from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec
 from kernfed.memory import require_bytes
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.distill.tensors.held_out import unit_errors
+from kernfed.methods.distill.tensors.held_out import LeftOut, left_out
 from kernfed.tensors.in_place import factor_in_place, solve_rows_in_place, subtract_square
 from kernfed.tensors.kernels import gram, lower_gram
 from kernfed.tensors.linalg import cholesky
@@ -42,7 +42,9 @@ class KernelModel:
     coefficients: Tensor
     """(n, C)."""
     offset: Tensor | None = None
-    """b, (C,); None: 0."""
+    """b, (C,); None: 0. It costs nothing."""
+    penalties: Tensor | None = None
+    """What each point's kernel value had added in the problem that c solves, (n,); None: it is not known."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Predict, shape (m, C), for points of shape (m, d); no (m, n) matrix is formed for many points."""
@@ -74,14 +76,15 @@ def kernel_ridge(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, *, free
     centre = y.mean(dim=0)
     half = solve_rows_in_place(factor, (_with_ones(y - centre) if free else y).clone(memory_format=_ROWS))
     solved = solve_rows_in_place(factor, half, transposed=True)
+    penalties = x.new_full((len(x),), len(x) * ridge)
     if not free:
-        return KernelModel(kernel, x, solved)
+        return KernelModel(kernel, x, solved, penalties=penalties)
     coefficients, offset = free_intercept(solved)
-    return KernelModel(kernel, x, coefficients, offset + centre)
+    return KernelModel(kernel, x, coefficients, offset + centre, penalties)
 
 
-def held_out_errors(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, unit: Integers, *, free: bool) -> Tensor:
-    """What each row's target differs by from the prediction of `kernel_ridge` that saw no row of its unit, (N, C).
+def leave_out(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, unit: Integers, *, free: bool) -> LeftOut:
+    """Predict each row by the `kernel_ridge` that saw no row of its unit.
 
     Args:
         kernel: The kernel.
@@ -98,9 +101,9 @@ def held_out_errors(kernel: KernelSpec, x: Tensor, y: Tensor, ridge: float, unit
     half = solve_rows_in_place(factor, _with_ones(y - y.mean(dim=0) if free else y))
     solved = solve_rows_in_place(factor, half, transposed=True)
     if not free:
-        return unit_errors(solved[:, :-1], factor, unit)
+        return left_out(solved[:, :-1], factor, unit, len(x) * ridge)
     ones = solved[:, -1]
-    return unit_errors(free_intercept(solved)[0], factor, unit, ones=ones / ones.sum().sqrt())
+    return left_out(free_intercept(solved)[0], factor, unit, len(x) * ridge, ones=ones / ones.sum().sqrt())
 
 
 def own_factor(kernel: KernelSpec, x: Tensor, ridge: float) -> Tensor:
@@ -161,10 +164,11 @@ def distil(
     factor = cholesky(system, name=f"λ I + D^1/2 K D^1/2 (ridge {ridge:g})")
     centre = y.mean(dim=0)
     solved = root * factor.solve(root * (_with_ones(wanted - centre) if free else wanted))
+    penalties = ridge / root[:, 0].square()
     if not free:
-        return KernelModel(kernel, points, solved)
+        return KernelModel(kernel, points, solved, penalties=penalties)
     coefficients, offset = free_intercept(solved)
-    return KernelModel(kernel, points, coefficients, offset + centre)
+    return KernelModel(kernel, points, coefficients, offset + centre, penalties)
 
 
 class DistilledRidge:
@@ -249,16 +253,17 @@ class DistilledRidge:
     def model(self, targets: Tensor) -> KernelModel:
         """The model distilled from targets W, (N_p, C); agrees with `distil`."""
         points = torch.cat([self._x, self._public])
+        shares = points.new_full((len(points),), self._a)
+        shares[len(self._x) :] = self._b
+        penalties = self._ridge / shares
         targets = targets - self._centre
         if not self._free:
-            return KernelModel(self._kernel, points, self._coefficients(targets))
+            return KernelModel(self._kernel, points, self._coefficients(targets), penalties=penalties)
         coefficients, offset = free_intercept(self._coefficients(_with_ones(targets)))
-        return KernelModel(self._kernel, points, coefficients, offset + self._centre)
+        return KernelModel(self._kernel, points, coefficients, offset + self._centre, penalties)
 
-    def held_out_errors(self, targets: Tensor, unit: Integers) -> Tensor:
-        """What each own row's target differs by from the prediction of the model that saw no row of its unit, (N, C).
-
-        Factors S once more.
+    def leave_out(self, targets: Tensor, unit: Integers) -> LeftOut:
+        """Predict each own row by the model that saw no row of its unit; factors S once more.
 
         Args:
             targets: W, (N_p, C), which stay as they are.
@@ -267,7 +272,8 @@ class DistilledRidge:
         n = len(self._x)
         factor = self._schur_factor(self._half_solved_rows())
         ones = self._ones[:n, 0] / self._ones.sum().sqrt() if self._free else None
-        return unit_errors(self.model(targets).coefficients[:n], factor, unit, scale=self._a, ones=ones)
+        own = self.model(targets).coefficients[:n]
+        return left_out(own, factor, unit, self._ridge / self._a, scale=self._a, ones=ones)
 
     def _free_intercept(self, y: Tensor) -> None:
         """Let the affine map hold the intercept, from that of targets with a last column of ones."""

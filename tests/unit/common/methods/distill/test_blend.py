@@ -10,7 +10,7 @@ from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.folds import units
 from kernfed.methods.distill.blend import SPREAD, distilled_share, gain
 from kernfed.methods.distill.consensus import mean_predictions
-from kernfed.methods.distill.tensors.distillation import DistilledRidge, held_out_errors, kernel_ridge
+from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge, leave_out
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 
 SPEC = KernelSpec(PointKernel.GAUSSIAN, (1.4,), False)
@@ -94,7 +94,7 @@ def _draw(seed: int, num_points: int) -> tuple[float, float, float]:
     w, sums = torch.from_numpy(v), np.zeros(3)
     for ((x, y), (x_test, y_test)), alone, teach in zip(clients, own, taught, strict=True):
         unit = units(x.numpy())
-        held_out = held_out_errors(SPEC, x, y, RIDGE, unit, free=True), teach.held_out_errors(w, unit)
+        held_out = leave_out(SPEC, x, y, RIDGE, unit, free=True).errors, teach.leave_out(w, unit).errors
         share = distilled_share(held_out[0].numpy(), held_out[1].numpy(), unit)
         a, d = alone(x_test), teach.model(w)(x_test)
         sums += [float((p - y_test).square().mean()) / 3 for p in (a, a + share * (d - a), d)]

@@ -28,11 +28,12 @@ from kernfed.methods.distill.tensors.distillation import (
     KernelModel,
     check_memory,
     distil,
-    held_out_errors,
     kernel_ridge,
+    leave_out,
     memory_needed,
 )
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
+from kernfed.methods.distill.tensors.spread import spread
 from kernfed_testing.ridge_clients import load_golden
 
 KERNELS = {"dataset1": PointKernel.ONE_PLUS_MIN, "dataset3": PointKernel.WENDLAND}
@@ -312,24 +313,26 @@ def test_a_free_intercept_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("free", [False, True])
-def test_errors_of_left_out_rows_are_those_of_a_fit_without_them(free: bool) -> None:
-    """Of own rows alone, and of the distilled model, in closed form; copies of a row are left out together."""
+def test_left_out_rows_are_as_in_a_fit_without_them(free: bool) -> None:
+    """Errors and spread, of own rows alone and of the distilled model; copies of a row are left out together."""
     x, y, public, w = made()
     x[[3, 7, 8]], x[9] = x[1].clone(), x[5].clone()
     unit = units(x.numpy())
-    own = held_out_errors(SMOOTH, x, y, 1e-3, unit, free=free)
-    distilled = DistilledRidge(SMOOTH, x, y, public, 1e-3, 0.3, free=free).held_out_errors(w, unit)
+    own = leave_out(SMOOTH, x, y, 1e-3, unit, free=free)
+    distilled = DistilledRidge(SMOOTH, x, y, public, 1e-3, 0.3, free=free).leave_out(w, unit)
     for i in (0, 1, 5):
         rest = torch.from_numpy(unit != unit[i])
         left = int(rest.sum())
         fewer = kernel_ridge(SMOOTH, x[rest], y[rest], 1e-3 * 12 / left, free=free)  # N λ stays
         out = [j for j in range(12) if unit[j] == unit[i]]
         assert len(out) == {0: 1, 1: 4, 5: 2}[i]
-        torch.testing.assert_close(own[out], y[out] - fewer(x[out]), rtol=0, atol=1e-10)
+        torch.testing.assert_close(own.errors[out], y[out] - fewer(x[out]), rtol=0, atol=1e-10)
+        torch.testing.assert_close(own.spread[out], spread(fewer, x[out]), rtol=0, atol=1e-9)
         # With fewer rows each has the weight α/12 where α' = α left/12, and public points theirs where both are scaled.
         a, b = 0.3 * left / 12, 0.7
         again = distil(SMOOTH, x[rest], y[rest], public, w, 1e-3 / (a + b), a / (a + b), free=free)
-        torch.testing.assert_close(distilled[out], y[out] - again(x[out]), rtol=0, atol=1e-10)
+        torch.testing.assert_close(distilled.errors[out], y[out] - again(x[out]), rtol=0, atol=1e-10)
+        torch.testing.assert_close(distilled.spread[out], spread(again, x[out]), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("repeat", [False, True])
