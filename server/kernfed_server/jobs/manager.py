@@ -24,10 +24,10 @@ from kernfed.methods.registry import method_of
 from kernfed.pki.submission import sha256_of, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import ClientBook, Sessions
-from kernfed_server.jobs.queue import JobQueue
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.signing import sign_late
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
+from kernfed_server.jobs.waiting.queue import JobQueue
 from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.batches import Batch

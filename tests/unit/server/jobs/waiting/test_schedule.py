@@ -10,8 +10,8 @@ from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed.methods.registry import METHODS
-from kernfed_server.jobs.queue import is_endless
-from kernfed_server.jobs.schedule import QueuedJob, Start, Wait, plan
+from kernfed_server.jobs.waiting.queue import is_endless
+from kernfed_server.jobs.waiting.schedule import QueuedJob, Start, Wait, plan
 
 
 def seen(*names: str, datasets: tuple[str, ...] = ("heart",)) -> dict[str, ClientInfo]:

@@ -1,0 +1,1 @@
+"""Jobs that wait: which hold clients, and which may start."""
