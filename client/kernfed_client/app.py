@@ -30,11 +30,11 @@ from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
 from kernfed_client.daemon.kept_setup import LOOK_S
+from kernfed_client.daemon.operators.revoked import REVOKED_FILE
+from kernfed_client.daemon.operators.submissions import Submissions
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
-from kernfed_client.daemon.revoked import REVOKED_FILE
 from kernfed_client.daemon.session import ClientSession, Offer
-from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import live_folders, open_feeds

@@ -15,9 +15,9 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.intake import MAX_ENDING, Intake, check_names
+from kernfed_client.daemon.operators.submissions import Submissions
 from kernfed_client.daemon.outbox import Outbox
 from kernfed_client.daemon.reply_store import ReplyStore
-from kernfed_client.daemon.submissions import Submissions
 from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 

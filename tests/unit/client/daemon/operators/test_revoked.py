@@ -12,7 +12,7 @@ import structlog
 
 from kernfed.pki.authority import Authority
 from kernfed.pki.revocation_list import MAX_LIST_BYTES, VALIDITY, sign_list
-from kernfed_client.daemon.revoked import RevokedOperators
+from kernfed_client.daemon.operators.revoked import RevokedOperators
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 CA = Authority.create("hearts", NOW)

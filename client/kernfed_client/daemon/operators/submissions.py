@@ -20,7 +20,7 @@ from kernfed.pki.submission import KEPT_BYTES, KEPT_JOBS, Signed, prove, sha256_
 from kernfed.v1 import task_pb2
 from kernfed.wording import moment
 from kernfed_client.daemon.intake import MAX_OPEN
-from kernfed_client.daemon.revoked import RevokedOperators
+from kernfed_client.daemon.operators.revoked import RevokedOperators
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from kernfed.pki.identity import Identity, Role
 from kernfed.pki.revocation_list import sign_list
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
 from kernfed.v1 import task_pb2
-from kernfed_client.daemon.submissions import MAX_JOBS, Submissions
+from kernfed_client.daemon.operators.submissions import MAX_JOBS, Submissions
 from kernfed_server.federation.session import Session, ToldSubmission
 from kernfed_testing.identities import make_identities
 

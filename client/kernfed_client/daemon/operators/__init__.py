@@ -1,0 +1,1 @@
+"""Operators: what they signed, and who of them was revoked."""
