@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from kernfed.features.kernels import KernelSpec, PointKernel
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge, memory_needed
 from kernfed.tensors import kernels

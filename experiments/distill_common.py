@@ -29,7 +29,7 @@ from torch import Tensor
 from kernfed import rng
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.jobs.job_file import JobFile
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions
 from kernfed.methods.distill.public_set import pack, sha256
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, KernelModel, kernel_ridge

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from distill_common import DataSet, Draw, run_job
 
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, fixed_point, mean_predictions, remember, spectral_radius
 from kernfed.methods.distill.consensus_file import PublicConsensus

@@ -17,7 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernfed.maths.two_sample import TwoSample, two_sample
+    from kernfed.maths.points.two_sample import TwoSample, two_sample
     from kernfed.models.global_model import GlobalModel, load_model
 
     __version__: str

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from kernfed.features.kernels import KernelSpec, PointKernel
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import sample_clients
 from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge

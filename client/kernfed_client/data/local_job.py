@@ -18,7 +18,7 @@ from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, PartitionFile, job_folder
-from kernfed.maths.few_rows import FewProducts
+from kernfed.maths.few.rows import FewProducts
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap

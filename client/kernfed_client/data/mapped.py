@@ -13,7 +13,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
-from kernfed.maths.few_rows import FewProducts, few_products
+from kernfed.maths.few.rows import FewProducts, few_products
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.rows import MappedRows

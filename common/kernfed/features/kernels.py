@@ -1,6 +1,6 @@
 """The kernels, by name and by formula: those that random features approximate, and those between points.
 
-Neither numpy nor torch is needed here. The Gram matrices are in `kernfed.maths.kernels` (numpy) and
+Neither numpy nor torch is needed here. The Gram matrices are in `kernfed.maths.points.kernels` (numpy) and
 `kernfed.tensors.kernels` (torch), and both compute the formulas of this module.
 """
 

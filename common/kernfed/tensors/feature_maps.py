@@ -12,8 +12,8 @@ from torch import Tensor
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies, draw_frequencies
-from kernfed.maths.few_rows import FewProducts
-from kernfed.maths.landmarks import landmark_kernel, landmark_root
+from kernfed.maths.few.rows import FewProducts
+from kernfed.maths.points.landmarks import landmark_kernel, landmark_root
 from kernfed.tensors.kernels import gram
 
 _BLOCK = 1 << 18

@@ -13,7 +13,7 @@ _TORCH = Operations(partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_d
 
 
 def gram(spec: KernelSpec, x: Tensor, y: Tensor | None = None) -> Tensor:
-    """Compute k(x_i, y_j) for all pairs, block by block, as `kernfed.maths.kernels.gram` does.
+    """Compute k(x_i, y_j) for all pairs, block by block, as `kernfed.maths.points.kernels.gram` does.
 
     Args:
         spec: The kernel.

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernfed.arrays import Integers
 from kernfed.features.kernels import Kernel
-from kernfed.maths.few_rows import ProductsApart, few_products
+from kernfed.maths.few.rows import ProductsApart, few_products
 from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob

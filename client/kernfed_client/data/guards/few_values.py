@@ -1,7 +1,7 @@
 """Columns of so few values that random features of them would tell of single rows: such a job is refused.
 
-Neither a lengthscale nor a number of features helps, as `kernfed.maths.combinations` says, and to leave such rows out,
-or to take them as others, costs more than a linear map does. So the job is refused where fewer rows than
+Neither a lengthscale nor a number of features helps, as `kernfed.maths.few.combinations` says, and to leave such rows
+out, or to take them as others, costs more than a linear map does. So the job is refused where fewer rows than
 `policy.min_rows` have one of the combinations. Where each has enough, blocks are joined until each of them has.
 """
 
@@ -15,7 +15,7 @@ import structlog
 from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
 from kernfed.jobs.client_file import PolicySection
-from kernfed.maths.combinations import combinations_of
+from kernfed.maths.few.combinations import combinations_of
 from kernfed.wording import listed
 from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob

@@ -14,9 +14,9 @@ import numpy as np
 
 from kernfed.arrays import Array, Integers
 from kernfed.jobs.client_file import PolicySection
-from kernfed.maths.combinations import Combinations, combinations_of
-from kernfed.maths.few_rows import columns_of_few
-from kernfed.maths.few_sums import rows_of_sums
+from kernfed.maths.few.combinations import Combinations, combinations_of
+from kernfed.maths.few.rows import columns_of_few
+from kernfed.maths.few.sums import rows_of_sums
 from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.guards.split import RULES, SUMS_RULES
 from kernfed_client.data.reading.partition_data import PartitionData

@@ -11,7 +11,7 @@ from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import DatasetSection, PartitionFile
-from kernfed.maths.few_rows import levelled, without_few
+from kernfed.maths.few.rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source

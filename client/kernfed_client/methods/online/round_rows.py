@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.maths.combinations import combinations_of
-from kernfed.maths.few_rows import columns_of_few, levelled
+from kernfed.maths.few.combinations import combinations_of
+from kernfed.maths.few.rows import columns_of_few, levelled
 from kernfed_client.methods.online.state import ClientState, LeftOut, Waiting
 from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.streams import Chunk, Position, Row

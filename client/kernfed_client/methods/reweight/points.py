@@ -14,7 +14,7 @@ from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.batches import batches
-from kernfed.maths.few_rows import without_few
+from kernfed.maths.few.rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
 from kernfed_client.data import content

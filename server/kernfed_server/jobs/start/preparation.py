@@ -30,7 +30,7 @@ from kernfed.federation.messages.data import (
     Standardised,
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, lengthscale_key
-from kernfed.maths.landmarks import landmark_root
+from kernfed.maths.points.landmarks import landmark_root
 from kernfed.maths.statistics import agree_lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS

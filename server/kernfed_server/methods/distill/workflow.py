@@ -15,7 +15,7 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import inclusion_probabilities, num_drawn, sample_clients
 from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import KernelSpec, PointKernel
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.tensors import kernels
 
 X = np.random.default_rng(0).random((40, 3))

@@ -11,7 +11,7 @@ import torch
 from kernfed.errors import DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
-from kernfed.maths.few_rows import few_products
+from kernfed.maths.few.rows import few_products
 from kernfed.tensors.feature_maps import FeatureMap, random_features
 from kernfed_testing.oracles import exact_gram
 from kernfed_testing.ridge_clients import load_golden

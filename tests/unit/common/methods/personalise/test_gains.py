@@ -13,7 +13,7 @@ from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import Stated
-from kernfed.maths.two_sample import two_sample
+from kernfed.maths.points.two_sample import two_sample
 from kernfed.methods.personalise.embeddings import View, embed, squared_distances
 from kernfed.methods.personalise.gains import Spread, gain_of, probabilities_alike, spread_of, theorem_constant
 from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.features.kernels import KernelSpec, PointKernel
-from kernfed.maths.kernels import gram as exact_gram
+from kernfed.maths.points.kernels import gram as exact_gram
 from kernfed.methods.personalise.embeddings import TargetTerms, target_terms
 from kernfed.methods.personalise.q_aggregation import (
     Constants,

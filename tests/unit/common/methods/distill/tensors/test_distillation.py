@@ -13,7 +13,7 @@ from torch import Tensor
 from kernfed.errors import ConfigError, DataError, NotPositiveDefiniteError, NumericalError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.folds import units
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.maths.settling import progress, relative_movement
 from kernfed.methods.distill.alpha import check_alpha
 from kernfed.methods.distill.consensus import (

@@ -9,7 +9,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.features.spec import FeatureSpec, draw_frequencies
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.memory import require_bytes
 
 _CUT = 1e-10

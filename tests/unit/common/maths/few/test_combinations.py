@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.maths.combinations import combinations_of
+from kernfed.maths.few.combinations import combinations_of
 
 
 def columns(num: int, *kinds: int | str) -> Floats:

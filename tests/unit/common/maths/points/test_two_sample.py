@@ -11,7 +11,7 @@ import pytest
 
 import kernfed
 from kernfed.errors import ConfigError, DataError
-from kernfed.maths.two_sample import two_sample
+from kernfed.maths.points.two_sample import two_sample
 
 
 def by_formula(x: Any, y: Any, lengthscale: float) -> float:

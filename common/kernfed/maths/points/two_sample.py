@@ -11,7 +11,7 @@ from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import KernelSpec, PointKernel
-from kernfed.maths.kernels import gram
+from kernfed.maths.points.kernels import gram
 from kernfed.maths.statistics import median_distance
 from kernfed.memory import require_bytes
 

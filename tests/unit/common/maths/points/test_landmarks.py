@@ -1,4 +1,4 @@
-"""Tests of `kernfed.maths.landmarks` and Nyström features: the kernel on landmarks, repeats, and jobs with them."""
+"""Nyström features: the kernel on landmarks, repeats, and jobs with them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from kernfed.errors import ConfigError, DataError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, fingerprint, make_spec
-from kernfed.maths.kernels import gram
-from kernfed.maths.landmarks import landmark_kernel, landmark_root
+from kernfed.maths.points.kernels import gram
+from kernfed.maths.points.landmarks import landmark_kernel, landmark_root
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_testing.in_process import bench, make_job, regression_rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.maths.few_sums import rows_of_sums
+from kernfed.maths.few.sums import rows_of_sums
 
 NUM, LEAST = 400, 10
 

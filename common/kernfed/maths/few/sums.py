@@ -1,7 +1,7 @@
 """Sums of columns that are 0 in most rows, and not in the others: of some rows, those others may be few.
 
 One column that equals another one but in every twelfth row tells of a batch of ten rows, by the difference of two sums,
-the one row in which they differ. Such sums are looked for among all rows as in `kernfed.maths.few_rows`.
+the one row in which they differ. Such sums are looked for among all rows as in `kernfed.maths.few.rows`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.maths.few_rows import differs, scaled_columns, sparse_sums
+from kernfed.maths.few.rows import differs, scaled_columns, sparse_sums
 
 _MOST = 200
 """Sums that are kept, those of which the fewest rows are not 0."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.maths.few_rows import few_products, levelled, without_few
+from kernfed.maths.few.rows import few_products, levelled, without_few
 
 
 def plain(num: int = 100, num_columns: int = 3) -> Floats:

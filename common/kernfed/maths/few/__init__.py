@@ -1,0 +1,1 @@
+"""Rows that are few: sums that tell of them alone."""
