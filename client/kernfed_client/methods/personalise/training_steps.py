@@ -17,7 +17,7 @@ from kernfed.maths.adam import Adam
 from kernfed.maths.folds import deal, sums_of_deviations
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
-from kernfed.methods.personalise.network_scales import Scales
+from kernfed.methods.personalise.networks.scales import Scales
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
     KeepModelRequest,

@@ -2,10 +2,9 @@
 
 A dictionary holds N Gaussian kernels of different lengthscales, each with its own D random frequencies. Its features
 are D^-1/2 [sin(W_i x), cos(W_i x)], so |z_i| = 1, and kernel i predicts f_i = theta_i · z_i(x). Coordinator and clients
-draw the same frequencies from the seed and compare a fingerprint. How a client mixes the kernels is in
-`kernfed.methods.online.weights`, which kernels it sends in `kernfed.methods.online.bins`, the coordinator's step in
-`kernfed.methods.online.server_step`. Numpy alone: a row is too little work for a GPU, and the coordinator does without
-torch.
+draw the same frequencies from the seed and compare a fingerprint. How a client mixes the kernels, and which of them it
+sends, is in `kernfed.methods.online.mixing`, the coordinator's step in `kernfed.methods.online.server_step`. Numpy
+alone: a row is too little work for a GPU, and the coordinator does without torch.
 
 Source: Ghari & Shen (2022), *Personalized online federated learning with multiple kernels*, equations (4), (6), (9).
 """

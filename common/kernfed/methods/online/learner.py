@@ -19,11 +19,11 @@ import numpy.typing as npt
 from kernfed.arrays import Floats
 from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.bins import Drawn, draw_bin
 from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.methods.online.mixing.bins import Drawn, draw_bin
+from kernfed.methods.online.mixing.weights import Hedge, Tracking
 from kernfed.methods.online.own_model import OwnModel, tracking, tracking_arrays
 from kernfed.methods.online.pooled_ridge import CommonRidges
-from kernfed.methods.online.weights import Hedge, Tracking
 
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.online.losses import StreamLoss
+from kernfed.methods.online.mixing.weights import TIE, AdaHedge, FewHedge, Mixture, Tracking
 from kernfed.methods.online.pooled_ridge import RIDGE
-from kernfed.methods.online.weights import TIE, AdaHedge, FewHedge, Mixture, Tracking
 
 LENGTHSCALES = (0.2, 0.6, 2.0)
 """Of the kernels of *alone*, for rows of norm at most 1."""

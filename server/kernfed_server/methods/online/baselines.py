@@ -22,6 +22,7 @@ from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.messages import LocalStep, LocalStepRequest, SharedStep, SharedStepRequest
 from kernfed.methods.online.meta_messages import MetaStep, MetaStepRequest
+from kernfed.methods.online.mixing.weights import Hedge
 from kernfed.methods.online.server_step import ClientStep, pool
 from kernfed.methods.online.settings import (
     DictionarySettings,
@@ -32,7 +33,6 @@ from kernfed.methods.online.settings import (
     PerFedAvgSettings,
     VmKoflSettings,
 )
-from kernfed.methods.online.weights import Hedge
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.online.hindsight import InHindsight

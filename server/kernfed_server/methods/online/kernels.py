@@ -9,13 +9,13 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError
 from kernfed.federation.cohort import Cohort
-from kernfed.methods.online.bins import num_bins
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.methods.online.hindsight import Rates
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest
+from kernfed.methods.online.mixing.bins import num_bins
 from kernfed.methods.online.server_step import (
     AdaptiveStep,
     ClientStep,

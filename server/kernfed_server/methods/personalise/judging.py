@@ -8,7 +8,7 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import JobError, QuorumNotMetError
-from kernfed.methods.personalise.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
+from kernfed.methods.personalise.networks.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
 from kernfed.methods.personalise.training_messages import NetworkScores, ScoreNetworksRequest
 from kernfed.models.network_spec import NetworkSpec
 from kernfed_server.methods.personalise.choosing import aggregate

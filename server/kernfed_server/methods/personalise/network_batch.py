@@ -14,7 +14,7 @@ from kernfed.arrays import Array, Floats, Integers
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
-from kernfed.methods.personalise.network_scales import SCALE, Scales
+from kernfed.methods.personalise.networks.scales import SCALE, Scales
 from kernfed.methods.personalise.training_messages import (
     EvaluateNetworksRequest,
     KeepNetworkRequest,

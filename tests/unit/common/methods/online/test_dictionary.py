@@ -14,11 +14,11 @@ import pytest
 from kernfed.arrays import Array
 from kernfed.errors import ConfigError
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.bins import draw_bin
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.methods.online.mixing.bins import draw_bin
+from kernfed.methods.online.mixing.weights import Hedge, Tracking, softmax
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, paper_step, pool
-from kernfed.methods.online.weights import Hedge, Tracking, softmax
 from kernfed_testing.places import GOLDEN
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernfed.federation.messages.data import LearningTask
-from kernfed.methods.personalise.network_scales import LEAST_SPREAD, SCALE, Scales
+from kernfed.methods.personalise.networks.scales import LEAST_SPREAD, SCALE, Scales
 from kernfed.models.network_spec import NetworkKind, NetworkSpec, make_network_spec
 from kernfed.tensors.networks import outputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.methods.personalise.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
+from kernfed.methods.personalise.networks.judging import NUM_FOLDS, RULES, choose, passed_on, without_a_fold
 
 
 def covariances(deviations: float, num: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernfed.methods.online.learner import Batch, Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import LOSSES, Loss
-from kernfed.methods.online.weights import KEEPS, FewHedge, Hedge, Tracking
+from kernfed.methods.online.mixing.weights import KEEPS, FewHedge, Hedge, Tracking
 from kernfed_testing.properties import examples
 
 Floats = npt.NDArray[np.float64]

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from kernfed.methods.online.bins import bin_probabilities, bins, draw_bin, num_bins
+from kernfed.methods.online.mixing.bins import bin_probabilities, bins, draw_bin, num_bins
+from kernfed.methods.online.mixing.weights import softmax
 from kernfed.methods.online.server_step import AdaptiveStep, ClientStep, Pooled, paper_step, pool
-from kernfed.methods.online.weights import softmax
 from kernfed_testing import places
 
 GOLDEN = json.loads((places.GOLDEN / "online.json").read_text())["algorithm1"]

@@ -1,0 +1,1 @@
+"""Weights over the kernels, and which kernels are sent by them."""

@@ -1,0 +1,1 @@
+"""Personal networks: how their numbers are scaled, and whose weights they choose."""
