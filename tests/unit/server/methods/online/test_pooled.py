@@ -14,7 +14,6 @@ from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.methods.online.own_model import Gate, own_features
-from kernfed.methods.online.parameters import load_parameters
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
@@ -22,6 +21,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import State, json_array, json_of
+from kernfed_testing.online_parameters import predicted, read_parameters
 from kernfed_testing.stream_clients import (
     StopError,
     StoppingJournal,
@@ -82,9 +82,9 @@ def test_statistics_are_shared_by_default(tmp_path: Path) -> None:
     assert errors["personal"] < 0.95 * errors["local"]
     assert {reply.factor.shape for reply in exchange.replies if reply.num_samples} == {(3, 10 * 82 - 45)}
     x, y = hard_rows(200, seed=9)
-    assert np.square(model.predict(x) - y).mean() < 0.5 * y.var()
+    assert np.square(predicted(model, x) - y).mean() < 0.5 * y.var()
     model.save(tmp_path / "left")
-    np.testing.assert_array_equal(load_parameters(tmp_path / "left").predict(x), model.predict(x))
+    np.testing.assert_array_equal(predicted(read_parameters(tmp_path / "left"), x), predicted(model, x))
 
 
 def test_gradients_give_way_and_come_back(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.online.dictionary import predictions
 from kernfed.methods.online.messages import OnlineStep, OnlineStepRequest, SharedStep
 from kernfed.methods.online.own_model import own_features
-from kernfed.methods.online.parameters import load_parameters
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.state import ClientState
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_server.methods.online.rounds import METRICS_WITHOUT
+from kernfed_testing.online_parameters import predicted, read_parameters
 from kernfed_testing.stream_clients import (
     SMALL,
     ComingAndGoing,
@@ -219,11 +219,11 @@ def test_the_personal_model_predicts(tmp_path: Path) -> None:
     scores = own.predict_scores(pd.DataFrame(x, columns=["x0", "x1"]))[:, 0]
     assert np.square(scores - y).mean() < 0.2 * y.var()
     model.save(tmp_path / "left")
-    read = load_parameters(tmp_path / "left")
+    read = read_parameters(tmp_path / "left")
     np.testing.assert_array_equal(read.theta, model.theta)
     state = kept_state(made.jobs["c0"])
     # The coordinator's parameters have moved once more than those that the client was sent last.
-    np.testing.assert_allclose(read.predict(x, state.learner.weights()), scores, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(predicted(read, x, state.learner.weights()), scores, rtol=0, atol=1e-3)
     lines = (tmp_path / "c0" / "online" / "weights.csv").read_text().splitlines()
     assert len(lines) == 1 + 30
     assert abs(sum(float(w) for w in lines[-1].split(",")[3:]) - 1.0) < 1e-4
