@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(model, name)
     if name in ("TwoSample", "two_sample"):
-        from kernfed.maths import two_sample as test  # noqa: PLC0415  # as above
+        from kernfed.maths.points import two_sample as test  # noqa: PLC0415  # as above
 
         return getattr(test, name)
     if name == "__version__":
