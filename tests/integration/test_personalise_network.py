@@ -83,6 +83,21 @@ async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, met
         assert ("model.safetensors" in names) == ("fedavg" not in method)
 
 
+async def test_components_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
+    """Each client keeps components of its own, with the bits of one process; the operator sees their errors."""
+    wanted = 'embedding_kernel = "polynomial2"\nview = "x"\ncomponents = 2'
+    text = JOB.replace("num_frequencies = 50\n", "").format(method=wanted)
+    policy = dict.fromkeys(csv_of(), "[policy]\nmin_rows = 1")
+    async with Federation(tmp_path / "fed", csv_of(), settings=policy) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        assert any("personal components, 2 each, leave" in e.message for e in ended.of(EventKind.NOTE))
+        await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        for name in fed.data:
+            folder = find_kept_model(fed.client_folder(name) / "state", ended.info.job_id).parent
+            assert (folder / "components.csv").read_bytes() == (tmp_path / "sim" / name / "components.csv").read_bytes()
+
+
 async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) -> None:
     """`kernfed job show` lists it, `--json` too; `kernfed-client predict` uses the model that stayed; the log tells."""
     async with Federation(

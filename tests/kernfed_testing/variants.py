@@ -21,6 +21,7 @@ COLUMNS = ["x0", "x1", "x2"]
 NETWORK: dict[str, Any] = {"kind": "mlp", "widths": [3]}
 HEAD: dict[str, Any] = {"name": "newton", "loss": "squared", "rounds": 3}
 PERSONAL: dict[str, Any] = {"name": "personalise", "num_frequencies": 10}
+MOMENTS: dict[str, Any] = {"embedding_kernel": "polynomial2", "view": "x", "components": 1}
 CONSTANTS = {"c_q": 1.0, "c_p": 1.0}
 NOISE = {"noise": {"epsilon": 1.0, "delta": 1e-5}}
 WEIGHED: dict[str, Any] = {"name": "reweight", "rounds": 2, "ratios": {"num_frequencies": 10}}
@@ -52,7 +53,7 @@ METHODS = installed(
         "personalise kept": {**PERSONAL, "keep_shared": True},
         "personalise paper": {**PERSONAL, "weights": "paper"},
         "personalise noise": {**PERSONAL, **NOISE, "weights": "paper", "trainer": "newton", "scale_columns": False},
-        "personalise exact": {"name": "personalise", "embedding_kernel": "linear", "weights": "exact", **CONSTANTS},
+        "personalise exact": {"name": "personalise", **MOMENTS, "weights": "exact", **CONSTANTS},
         "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
         "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
         "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},

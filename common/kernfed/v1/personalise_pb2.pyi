@@ -886,3 +886,59 @@ class AllowKeepingRequest(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___AllowKeepingRequest: typing_extensions.TypeAlias = AllowKeepingRequest
+
+@typing.final
+class ComponentsFound(google.protobuf.message.Message):
+    """The client keeps components of its own. Errors are squared distances of its test rows to their projections."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_TEST_ROWS_FIELD_NUMBER: builtins.int
+    PERSONAL_FIELD_NUMBER: builtins.int
+    LOCAL_FIELD_NUMBER: builtins.int
+    POOLED_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_test_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    personal: builtins.float
+    """Sum over test rows, of the components that the client keeps. At least 0."""
+    local: builtins.float
+    """Of those of its own rows alone. At least 0."""
+    pooled: builtins.float
+    """Of those of all clients' rows alike. At least 0."""
+    total: builtins.float
+    """Squared distances of the test rows to their mean, without any component. At least 0."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_test_rows: builtins.int = ...,
+        personal: builtins.float = ...,
+        local: builtins.float = ...,
+        pooled: builtins.float = ...,
+        total: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["local", b"local", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "personal", b"personal", "pooled", b"pooled", "total", b"total"]) -> None: ...
+
+Global___ComponentsFound: typing_extensions.TypeAlias = ComponentsFound
+
+@typing.final
+class FindComponentsRequest(google.protobuf.message.Message):
+    """Find principal components of the mixture that own rows prefer, from embeddings; keep and measure them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_COMPONENTS_FIELD_NUMBER: builtins.int
+    num_components: builtins.int
+    """How many, at most as many as columns. From 1 to 1,000,000."""
+    def __init__(
+        self,
+        *,
+        num_components: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_components", b"num_components"]) -> None: ...
+
+Global___FindComponentsRequest: typing_extensions.TypeAlias = FindComponentsRequest

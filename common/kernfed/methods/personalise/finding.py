@@ -73,3 +73,26 @@ class PersonaliseFinding(Finding):
     alike: tuple[tuple[float | None, ...], ...] | None = field(default=None, metadata=UNLESS_NONE)
     """p-value of the hypothesis that two clients have one law; None within it where one has not told how its rows
     vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientComponents:
+    """One client's; errors are shares of the variance of its test rows, None where these have none."""
+
+    client: str
+    num_test_rows: int
+    personal: float | None = field(default=None, metadata=UNLESS_NONE)
+    local: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Of components of its own rows alone."""
+    pooled: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Of components of all clients' rows alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentsFinding(Finding):
+    """After the weights."""
+
+    name: ClassVar[str] = "personalise-components"
+
+    num_components: int = 0
+    clients: tuple[ClientComponents, ...] = ()

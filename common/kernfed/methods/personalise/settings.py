@@ -92,6 +92,13 @@ class PersonaliseSettings(MethodSection):
     step_factor: Annotated[float, Only(weights="paper")] = Field(
         PAPER_FACTOR, gt=0, le=1, description="c of Algorithm 3's step c/(2 |A| + |b|)."
     )
+    components: Annotated[int, Only(view="x", embedding_kernel="polynomial2", from_job="")] = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="Principal components of the columns that each client finds beside its model, from the mixture of "
+        "embeddings that its own rows prefer; 0: none.",
+    )
     targets: list[Label] = Field(
         [],
         max_length=100_000,

@@ -15,18 +15,20 @@ from kernfed.methods.personalise.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER
 from kernfed.methods.personalise.q_aggregation import (
     default_constants,
 )
+from kernfed_server.methods.personalise.components import find_components
 from kernfed_server.methods.personalise.statistics import STATISTICS
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
 async def find_weights(job: Personalisation) -> None:
-    """Hand on what was shared, and let every client find its weights."""
+    """Hand on what was shared, and let every client find its weights, and components where the job asks for them."""
     await job.hand_on()
     job.run.agreed.drop(STATISTICS)  # the round that is open ends with the weights
     if job.settings.weights == "crossfit":
         await _crossfit(job)
     else:
         await aggregate(job, exact=job.settings.weights == "exact")
+    await find_components(job)
 
 
 async def aggregate(job: Personalisation, *, exact: bool) -> None:

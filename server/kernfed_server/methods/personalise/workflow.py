@@ -22,6 +22,7 @@ from kernfed_server.jobs.state import Arrays
 from kernfed_server.jobs.verdict import Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.personalise.choosing import find_weights
+from kernfed_server.methods.personalise.components import check_components
 from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join, kept_arrays
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
@@ -52,6 +53,7 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
             "name those that shall get a model"
         )
     job = Personalisation(setup, settings, cohort, run)
+    check_components(job)
     if settings.from_job:
         return await _left(setup, run.resumed or await join(job, from_bytes(setup.files[settings.from_job])))
     await job.embed()

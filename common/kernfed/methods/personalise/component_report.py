@@ -1,0 +1,38 @@
+"""The report's section on personal principal components."""
+
+from __future__ import annotations
+
+from kernfed.methods.finding import reading
+from kernfed.methods.personalise.finding import ComponentsFinding
+from kernfed.report.sections import Overview, Section, TableOf
+
+
+def components_section(finding: ComponentsFinding) -> Section:
+    """Make the section."""
+    text = (
+        f"{finding.num_components} principal components of the columns, by the share of the test rows' variance that "
+        "they leave. Each client keeps its own in components.csv."
+    )
+    return Section("Personal components", text, table=_table(finding))
+
+
+def components_overview(finding: ComponentsFinding) -> Overview:
+    """What the components of each client leave."""
+    return Overview("components", finding.to_json()["clients"], "variance that components leave", _table(finding))
+
+
+def _table(finding: ComponentsFinding) -> TableOf:
+    columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
+    rows = [
+        [c.client, str(c.num_test_rows), *(_share(part) for part in (c.personal, c.local, c.pooled))]
+        for c in finding.clients
+    ]
+    return TableOf(columns, rows)
+
+
+def _share(part: float | None) -> str:
+    return "–" if part is None else f"{100 * part:.3g} %"
+
+
+SECTIONS = {ComponentsFinding.name: reading(ComponentsFinding, components_section)}
+OVERVIEWS = {ComponentsFinding.name: reading(ComponentsFinding, components_overview)}

@@ -1,0 +1,47 @@
+"""Personal principal components at the coordinator: asked for once, after the weights, and told."""
+
+from __future__ import annotations
+
+from kernfed.errors import ConfigError, QuorumNotMetError
+from kernfed.methods.personalise.component_messages import ComponentsFound, FindComponentsRequest
+from kernfed.methods.personalise.finding import ClientComponents, ComponentsFinding
+from kernfed_server.methods.personalise.weights import Personalisation
+
+
+def check_components(job: Personalisation) -> None:
+    """Refuse more components than there are columns.
+
+    Raises:
+        ConfigError: There are more.
+    """
+    wanted, columns = job.settings.components, len(job.setup.schema.features)
+    if wanted > columns:
+        raise ConfigError(f"method.components is {wanted}, and the data have {columns} feature columns; give fewer")
+
+
+async def find_components(job: Personalisation) -> None:
+    """Let every client that gets a model find components of its own, where the job asks for it."""
+    if not job.settings.components:
+        return
+    try:
+        replies = await job.ask_learners(FindComponentsRequest(num_components=job.settings.components), everyone=False)
+    except QuorumNotMetError as err:
+        job.say(f"too few clients told of their components; those that found some keep them. {err}")
+        return
+    told = tuple(_told(client, reply) for client, reply in sorted(replies.items()))
+    job.run.publish(ComponentsFinding(num_components=job.settings.components, clients=told))
+    total = sum(reply.total for reply in replies.values())
+    if total > 0.0:
+        left = (sum(getattr(r, name) for r in replies.values()) / total for name in ("personal", "local", "pooled"))
+        kept, alone, alike = (f"{100 * part:.3g} %" for part in left)
+        job.say(
+            f"personal components, {job.settings.components} each, leave {kept} of the test rows' variance, those of "
+            f"own rows alone {alone}, those of all rows alike {alike}"
+        )
+
+
+def _told(client: str, reply: ComponentsFound) -> ClientComponents:
+    if reply.total <= 0.0:
+        return ClientComponents(client, reply.num_test_rows)
+    personal, local, pooled = (round(e / reply.total, 5) for e in (reply.personal, reply.local, reply.pooled))
+    return ClientComponents(client, reply.num_test_rows, personal, local, pooled)
