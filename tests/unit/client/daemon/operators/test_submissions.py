@@ -17,7 +17,6 @@ from kernfed_client.daemon.operators.submissions import MAX_JOBS, Submissions
 from kernfed_server.federation.session import Session, ToldSubmission
 from kernfed_testing.identities import make_identities
 
-NOW = datetime.now(UTC)
 TEXT = 'name = "demo"\n[method]\nname = "probe"\n'
 
 
@@ -27,11 +26,12 @@ class World:
     def __init__(self, root: Path) -> None:
         self.ids = make_identities(root)
         self.ann = Identity.load(self.ids.operator)
-        self.client = Submissions(Identity.load(self.ids.make(Role.CLIENT, "site")), lambda: NOW)
+        self.now = datetime.now(UTC)  # after the certificates were made, however long that took
+        self.client = Submissions(Identity.load(self.ids.make(Role.CLIENT, "site")), lambda: self.now)
 
     def sign(self, text: str = TEXT, name: str = "demo") -> task_pb2.JobSubmission:
         """A job's submission as an honest coordinator passes it on."""
-        signed = sign_job(text, self.ann, NOW)
+        signed = sign_job(text, self.ann, self.now)
         job_id = signed_job_id(name, sha256_of(signed))
         return task_pb2.JobSubmission(job_id=job_id, job_toml=text, submission=signed)
 
@@ -70,7 +70,7 @@ def test_a_revoked_operator(world: World) -> None:
     told = world.sign()
     world.client.told(told)
     world.client.proven(task_of(told))
-    world.client.revoked.told(sign_list(world.ids.pki.authority, {world.ann.serial: NOW}, 1, NOW))
+    world.client.revoked.told(sign_list(world.ids.pki.authority, {world.ann.serial: world.now}, 1, world.now))
     with pytest.raises(SubmissionError, match="by which operator ann signed the job was revoked on"):
         world.client.proven(task_of(told))
     world.ann = Identity.load(world.ids.make(Role.OPERATOR, "bob"))
@@ -91,7 +91,7 @@ def test_one_submission_is_one_job(world: World) -> None:
 
 def test_a_job_that_was_signed_late(world: World) -> None:
     """What names a job that lay at the coordinator is good for that job, and for no other."""
-    signed = sign_job(TEXT, world.ann, NOW, "demo-oldold")
+    signed = sign_job(TEXT, world.ann, world.now, "demo-oldold")
     told = task_pb2.JobSubmission(job_id="demo-oldold", job_toml=TEXT, submission=signed)
     world.client.told(told)
     job = world.client.proven(task_of(told))
