@@ -9,6 +9,7 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
+from kernfed.methods.personalise.choice import candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import StageDecision
 from kernfed.methods.personalise.embeddings import Embedding, TargetTerms
@@ -101,5 +102,7 @@ def squared_mmd(a: Embedding, b: Embedding, *, unbiased: bool = False) -> float:
 
 def all_rows_models(target: Target, decisions: Sequence[StageDecision]) -> Floats:
     """Give every candidate's model from all rows, shape (J, p, C), at the stage after these decisions."""
-    models: Floats = np.concatenate([block.models for block in target._of_stage(decisions)])[:, -1]
+    blocks = target._of_stage(decisions)
+    listed = candidates(target.grid, len(decisions))
+    models: Floats = np.array([target._models(blocks, j)[-1] for j in range(len(listed))])
     return models

@@ -7,6 +7,7 @@ The map itself, on CPU or CUDA, is in `kernfed.tensors.feature_maps`; this modul
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import json
 import math
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed import rng
+from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import EXACT_KERNELS, RADIAL, Kernel
 from kernfed.federation.messages.base import Dim, MaxLength, Range
@@ -69,6 +71,8 @@ class Frequencies:
 
 _MAX_FEATURES = 20_000_000
 _TWO_PI = 2.0 * math.pi
+_KEPT = 1 << 17
+"""Numbers of a draw (1 MiB) up to which it is kept."""
 
 
 def make_spec(
@@ -171,14 +175,22 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
         return Frequencies(np.empty((0, d)), np.empty(0))
     if spec.form is FeatureForm.NYSTROEM:
         return Frequencies(rng.stream(spec.seed, "features", "landmarks").normal(num, d), np.zeros(num))
-    omega = rng.stream(spec.seed, "features", "omega").normal(num, d)
-    degrees = RADIAL[spec.kernel].degrees_of_freedom
+    draw = _kept_draw if num * (d + 1) <= _KEPT else _draw
+    omega, phase = draw(spec.kernel, num, d, spec.seed)
+    return Frequencies(omega / np.asarray(spec.lengthscales), phase.copy())
+
+
+def _draw(kernel: Kernel, num: int, num_columns: int, seed: int) -> tuple[Floats, Floats]:
+    """Frequencies of lengthscale 1, shape (D, d), and phases, shape (D,)."""
+    omega = rng.stream(seed, "features", "omega").normal(num, num_columns)
+    degrees = RADIAL[kernel].degrees_of_freedom
     if degrees is not None:
-        omega *= rng.stream(spec.seed, "features", "chi").inverse_chi(num, degrees)[:, None]
-    omega /= np.asarray(spec.lengthscales)
-    phase = rng.stream(spec.seed, "features", "phase").uniform(num)
-    phase *= _TWO_PI
-    return Frequencies(omega, phase)
+        omega *= rng.stream(seed, "features", "chi").inverse_chi(num, degrees)[:, None]
+    return omega, _TWO_PI * rng.stream(seed, "features", "phase").uniform(num)
+
+
+_kept_draw = functools.lru_cache(maxsize=4)(_draw)
+"""In a simulation each client maps its rows by one draw, with all clients' lengthscales and with its own."""
 
 
 def num_drawn(spec: FeatureSpec) -> int:

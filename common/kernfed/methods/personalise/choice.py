@@ -6,6 +6,7 @@ See `kernfed.methods.personalise.crossfit` for what a candidate is made of. J ca
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -116,6 +117,7 @@ def default_grid(num_inputs: int) -> CandidateGrid:
     return WIDE_GRID if num_inputs >= WIDE_FROM_INPUTS else FULL_GRID
 
 
+@functools.lru_cache(maxsize=64)
 def candidates(grid: CandidateGrid, stage: int) -> tuple[Candidate, ...]:
     """List the candidates of a stage, from 0 on: those of earlier stages come first, in the same places."""
     partly = grid.shares[:-1]

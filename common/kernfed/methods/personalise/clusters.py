@@ -44,7 +44,14 @@ class Clusters:
     """Shape (K, p, C)."""
 
 
-def client_losses(grams: Floats, moments: Floats, squares: Floats, models: Floats) -> Floats:
+def forms_of(models: Floats) -> Floats:
+    """Compute the quadratic forms W W' of models, shape (K, p, C), as `pack_form` weighs them: (K, p (p + 1)/2)."""
+    return np.array([pack_form(model @ model.T) for model in models])
+
+
+def client_losses(
+    grams: Floats, moments: Floats, squares: Floats, models: Floats, forms: Floats | None = None
+) -> Floats:
     """Compute the mean squared error of models on each client's rows from its sums, shape (K, B), at least 0.
 
     Args:
@@ -52,8 +59,9 @@ def client_losses(grams: Floats, moments: Floats, squares: Floats, models: Float
         moments: X'Y/n, shape (B, p, C).
         squares: Mean of |y|², shape (B,).
         models: Shape (K, p, C).
+        forms: Of the models, as `forms_of` gives them; computed where not given.
     """
-    forms = np.array([pack_form(model @ model.T) for model in models])
+    forms = forms_of(models) if forms is None else forms
     products = models.reshape(len(models), -1) @ moments.reshape(len(moments), -1).T
     losses: Floats = np.maximum(forms @ grams.T - 2.0 * products + squares, 0.0)
     return losses

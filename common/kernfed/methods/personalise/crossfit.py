@@ -27,7 +27,7 @@ from kernfed.errors import DataError
 from kernfed.maths.folds import deal, variance_of_means
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
-from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, cluster_models
+from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, cluster_models, forms_of
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
 from kernfed.methods.personalise.shared import Shared
@@ -78,9 +78,13 @@ class _Block:
     errors: Floats
     """Held-out, shape (J', n)."""
     models: Floats
-    """Per part, the last of all rows; shape (J', parts, p, C)."""
+    """Per part but the last, which is of all rows: few candidates need that model; shape (J', parts - 1, p, C)."""
+    listed: Sequence[Candidate]
+    """The candidates, J' of them."""
     leanings: Mapping[_Leaning, Floats]
     """Direction v from all rows, shape (B,), by how a candidate leans: few directions for many candidates."""
+    mixed: Mapping[_Leaning, tuple[Floats, Floats]]
+    """Normal equations in that direction, shapes (p (p + 1)/2,) and (p, C)."""
 
 
 def needed_errors(num_rows: int) -> float:
@@ -119,8 +123,8 @@ class Target:
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """Candidates that each stage added."""
-    _clusters: dict[int, Clusters] = field(default_factory=dict, init=False)
-    """Of the other clients, by the number of clusters."""
+    _clusters: dict[int, tuple[Clusters, Floats]] = field(default_factory=dict, init=False)
+    """Of the other clients, by the number of clusters; with the models' forms."""
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -189,7 +193,7 @@ class Target:
         blocks = self._of_stage(decisions[:stage])
         listed = candidates(self.grid, stage)
         leaning = next(b.leanings[key] for b in reversed(blocks) if (key := _leaning(listed[index])) in b.leanings)
-        model = np.concatenate([block.models for block in blocks])[index, -1]
+        model = self._models(blocks, index)[-1]
         loss = decisions[-1].loss if self.is_small else float(self.errors(decisions[:stage])[index].mean())
         return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
 
@@ -215,8 +219,9 @@ class Target:
         sources = self._sources(decisions)
         n, (p, c) = len(self.x), (self.x.shape[1], self.y.shape[1])
         errors = np.empty((len(new), n))
-        models = np.empty((len(new), len(self._parts), p, c))
+        models = np.empty((len(new), len(self._parts) - 1, p, c))
         leanings: dict[_Leaning, Floats] = {}
+        whole: dict[_Leaning, tuple[Floats, Floats]] = {}
         for group in self._groups(new):
             leaned = [self._directions(*key, sources) for key in group]
             # Of all parts and several families at once: what others shared is much, and is read once.
@@ -225,14 +230,15 @@ class Target:
             for k, (key, directions) in enumerate(zip(group, leaned, strict=True)):
                 alike = [j for j, candidate in enumerate(new) if _leaning(candidate) == key]
                 mine = slice(k * len(self._parts), (k + 1) * len(self._parts))
-                mixed = grams[mine], moments[mine]
-                models[alike] = self._solve(directions, mixed, [new[j] for j in alike])
+                for i, equations in enumerate(zip(grams[mine][:-1], moments[mine][:-1], strict=True)):
+                    models[alike, i] = self._solve(self._parts[i], directions[i], equations, [new[j] for j in alike])
                 leanings[key] = directions[-1].copy()
+                whole[key] = grams[mine][-1].copy(), moments[mine][-1].copy()
         for i, part in enumerate(self._parts):
             if part.held.size:
                 predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
                 errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
-        return _Block(errors, models, leanings)
+        return _Block(errors, models, new, leanings, whole)
 
     def _sources(self, decisions: Sequence[StageDecision]) -> dict[Family, tuple[Floats, float]]:
         """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
@@ -246,12 +252,19 @@ class Target:
         if not origins:
             return {}
         blocks = self._of_stage(decisions[:-1])
-        models = np.concatenate([block.models for block in blocks])
+        models = {family: self._models(blocks, j) for family, j in origins.items()}
         if self.is_small:
             known = {family: decisions[-1 if family is Family.LOSS_AGAIN else 0].loss for family in origins}
-            return {family: (models[j], known[family]) for family, j in origins.items()}
+            return {family: (models[family], known[family]) for family in origins}
         errors = np.concatenate([block.errors for block in blocks])
-        return {family: (models[j], float(errors[j].mean())) for family, j in origins.items()}
+        return {family: (models[family], float(errors[j].mean())) for family, j in origins.items()}
+
+    def _models(self, blocks: Sequence[_Block], index: int) -> Floats:
+        """A candidate's model of each part, the last of all rows, shape (parts, p, C)."""
+        block, place = [(block, j) for block in blocks for j in range(len(block.listed))][index]
+        key = _leaning(block.listed[place])
+        whole = self._solve(self._parts[-1], block.leanings[key], block.mixed[key], [block.listed[place]])
+        return np.concatenate([block.models[place], whole])
 
     def _directions(self, family: Family, width: float, sources: dict[Family, tuple[Floats, float]]) -> Floats:
         """Weights v on the other clients for each part, shape (parts, B).
@@ -305,10 +318,11 @@ class Target:
         if not others.size:
             return decay
         if num_clusters not in self._clusters:
-            self._clusters[num_clusters] = self._clustered(num_clusters, others)
-        found = self._clusters[num_clusters]
+            made = self._clustered(num_clusters, others)
+            self._clusters[num_clusters] = made, forms_of(made.models)
+        found, forms = self._clusters[num_clusters]
         gram, moment, square = pack(part.gram)[None], part.moment[None], np.array([part.square])
-        losses = client_losses(gram, moment, square, found.models)[:, 0][found.labels]
+        losses = client_losses(gram, moment, square, found.models, forms)[:, 0][found.labels]
         best = max(float(losses.min()), 1e-12 * part.square, _TINY)
         decay[others] = np.maximum(losses - best, 0.0) / (_CLUSTER_WIDTH * best)
         return decay
@@ -343,24 +357,25 @@ class Target:
         size = max(1, _MIXED // (len(self._parts) * self.shared.grams.shape[1]))
         return [keys[i : i + size] for i in range(0, len(keys), size)]
 
-    def _solve(self, directions: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate]) -> Floats:
-        """Ridge models of candidates that lean in one direction, whose normal equations are mixed, (J, parts, p, C)."""
+    def _solve(
+        self, part: _Part, direction: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate]
+    ) -> Floats:
+        """Ridge models of candidates that lean in one direction, whose normal equations are mixed, (J, p, C)."""
         size, count = self.x.shape[1], max(1.0, float(self.penalised.sum()))
         shares, ridges = np.array([c.share for c in alike]), np.array([c.ridge for c in alike])
-        models = np.empty((len(alike), len(self._parts), size, self.y.shape[1]))
-        for i, (part, direction) in enumerate(zip(self._parts, directions, strict=True)):
-            gram, moment = unpack(mixed[0][i], size), mixed[1][i]
-            leans = self._lean(part, direction, shares)
-            own, others = (matrix.diagonal() @ self.penalised / count for matrix in (part.gram, gram))
-            added = ridges * np.maximum(((1.0 - leans) * own + leans * others) * self.ridge_scale, _TINY)
-            before = math.nan
-            for j, lean in enumerate(leans.tolist()):
-                if lean != before:  # neighbours differ in their ridge alone
-                    left = (1.0 - lean) * part.gram + lean * gram
-                    right = (1.0 - lean) * part.moment + lean * moment
-                    diagonal, before = left.diagonal().copy(), lean
-                left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
-                models[j, i] = _solved(left, right)
+        models = np.empty((len(alike), size, self.y.shape[1]))
+        gram, moment = unpack(mixed[0], size), mixed[1]
+        leans = self._lean(part, direction, shares)
+        own, others = (matrix.diagonal() @ self.penalised / count for matrix in (part.gram, gram))
+        added = ridges * np.maximum(((1.0 - leans) * own + leans * others) * self.ridge_scale, _TINY)
+        before = math.nan
+        for j, lean in enumerate(leans.tolist()):
+            if lean != before:  # neighbours differ in their ridge alone
+                left = (1.0 - lean) * part.gram + lean * gram
+                right = (1.0 - lean) * part.moment + lean * moment
+                diagonal, before = left.diagonal().copy(), lean
+            left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
+            models[j] = _solved(left, right)
         return models
 
 
