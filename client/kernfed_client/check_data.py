@@ -21,6 +21,7 @@ from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_values import refuse_few_in
 from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
 from kernfed_client.data.reading.partitions import LocalData, load_local_data
@@ -75,6 +76,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     Raises:
         ConfigError: A file is wrong.
         DataError: The data do not fit the job.
+        PolicyError: With blocks of earlier jobs, those of this one would tell about few rows.
     """
     job, _ = load_job(job_path)
     schema = data_schema(job)
@@ -90,7 +92,10 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
                 notes.append(
                     f"not enrolled yet, so test rows are drawn as for a client named {name!r}; --name gives another"
                 )
-    data = load_local_data(file, job.cohort.dataset, schema, name)
+    dealing = None if file.policy.near_jobs == "allow" else Dealing(file.state, file.policy.min_rows)  # none is kept
+    data = load_local_data(file, job.cohort.dataset, schema, name, dealing=dealing)
+    if dealing is not None:
+        dealing.check()
     finite_moments(data, schema, job.cohort.dataset)
     notes += [*site_notes(data, schema), *_policy_notes(file, job, data)]
     notes += _stream_notes(file, job, schema, data.classes)

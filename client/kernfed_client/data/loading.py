@@ -11,8 +11,9 @@ import structlog
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data import content
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.row_sets import refuse_near_sets
-from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
+from kernfed_client.data.guards.split import LIFE_RULES, refuse_draws, refuse_few_groups
 from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
 
@@ -48,13 +49,19 @@ def load_rows(
         data = load(dataset, schema, client)
         refuse_few_groups(file, dataset, data.train)
         return data
-    data = load_local_data(file, dataset, schema, client, rules=content.rules(setup))
+    rules, dealing = content.rules(setup), None
+    if durable and rules >= LIFE_RULES and file.policy.near_jobs != "allow":
+        dealing = Dealing(file.state, file.policy.min_rows, begun=begun)
+    data = load_local_data(file, dataset, schema, client, rules=rules, dealing=dealing)
     refuse_few_groups(file, dataset, data.train)
     if durable:
         section = file.datasets.get(dataset)
         streams = schema.on_stream and section is not None and section.stream is not None
+        refused = dealing is not None and dealing.refusal is not None
         if streams or not begun:
-            data = replace(data, dealt_anew=refuse_near_sets(file, dataset, schema, data))
+            data = replace(data, dealt_anew=refuse_near_sets(file, dataset, schema, data, refused=refused))
+        if dealing is not None:
+            dealing.keep()
         content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
         for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
             log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)

@@ -32,14 +32,21 @@ def site_notes(data: LocalData, schema: DataSchema) -> list[str]:
 
 
 def _joined_notes(data: LocalData) -> list[str]:
-    """Which columns make batches large."""
-    if not data.joined_columns:
-        return []
+    """Which columns, and which jobs, make batches large."""
+    whole = (
+        f"batches and folds, if the job has any, are of whole blocks of rows, and the largest has {data.block_rows:,}"
+    )
     names = listed([repr(name) for name in data.joined_columns], more=" and {left} more")
-    return [
-        f"batches and folds, if the job has any, are of whole blocks of rows, and the largest block has "
-        f"{data.block_rows:,}: of smaller ones, fewer rows than policy.min_rows would stand out in column {names}"
-    ]
+    notes = []
+    if data.joined_columns:
+        notes.append(f"{whole}: of smaller ones, fewer rows than policy.min_rows would stand out in column {names}")
+    if data.dealt_larger:
+        notes.append(
+            f"{whole}: earlier jobs took these rows in other sets, by ranges, gaps or test fractions, and smaller ones "
+            "would tell with theirs about fewer rows than policy.min_rows; a job on the rows of an earlier one has the "
+            "blocks of that one"
+        )
+    return notes
 
 
 def _outside_notes(data: LocalData, schema: DataSchema) -> list[str]:

@@ -51,12 +51,9 @@ class Records:
     @classmethod
     def of_words(cls, word: Words, group: Integers | None = None) -> Self:
         """Rows that are all there are; equal ones of few different ones, without groups, stand one by one."""
-        known, place, counts = np.unique(word, return_inverse=True, return_counts=True)
+        known, counts = np.unique(word, return_counts=True)
         if group is None and not are_copies(len(known), len(word)):
-            order = np.argsort(place, kind="stable")
-            before = np.empty(len(word), dtype=np.uint64)
-            before[order] = np.arange(len(word)) - np.repeat(np.cumsum(counts) - counts, counts)
-            word = mixed(word + before)
+            word = told_apart(word)
             known, counts = np.unique(word, return_counts=True)
         return cls(word, known, np.cumsum(counts).astype(np.int64), group)
 
@@ -92,6 +89,14 @@ class Records:
         """The first word behind so many records of the file, for each of some of `ends` but the last, (k,)."""
         found: Words = self.known[np.searchsorted(self.ends, nums, side="right")]
         return found
+
+
+def told_apart(word: Words) -> Words:
+    """Other words of rows, (n,), of which equal ones differ by how many of them come before."""
+    _, place, counts = np.unique(word, return_inverse=True, return_counts=True)
+    before = np.empty(len(word), dtype=np.uint64)
+    before[np.argsort(place, kind="stable")] = np.arange(len(word)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return mixed(word + before)
 
 
 def _anew(words: Words, by: Words) -> Words:

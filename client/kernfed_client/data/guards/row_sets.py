@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import structlog
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from kernfed import files
 from kernfed.arrays import Array
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile
+from kernfed_client.data.guards.kept_sets import keep_set, kept_sets
 from kernfed_client.data.guards.row_marks import marks_of_file
 from kernfed_client.data.guards.row_spans import tells_of_few
 from kernfed_client.data.guards.split import digest_words
@@ -32,18 +29,24 @@ from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 
-MOST_BYTES = 256 << 20
-"""Most disk that the sets of a data set take; beyond it those longest unused are forgotten."""
-
 _ALL_WAYS = ("places", "content", "marks")
 """In which rows are known."""
 _SAME_SHARE, _MOVED_SHARE = 0.8, 0.5
 
 
-def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: LocalData) -> bool:
+def refuse_near_sets(
+    file: ClientFile, dataset: str, schema: DataSchema, data: LocalData, *, refused: bool = False
+) -> bool:
     """Refuse rows that, with those of earlier jobs, would tell about fewer than `policy.min_rows`; else remember them.
 
     Where the file changed since, its site chose the rows: what to do then is `policy.near_jobs`.
+
+    Args:
+        file: The client file.
+        dataset: Name of the data set.
+        schema: Of the job.
+        data: Its rows.
+        refused: Whether the job is refused for another reason, and so is no earlier one to others.
 
     Returns:
         Whether other rows are held out than in the last job on the same columns, though most of its rows are the same.
@@ -65,7 +68,7 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
     known = {_way(key) for key in found}
     dealt_anew, by_file = False, schema.by_record and section.test is None
     others = [_folder(file, name) for name in sorted(file.datasets) if name != dataset]
-    for its, earlier in ((place, kept) for place in (*others, folder) for kept in _earlier(place)):
+    for its, earlier in ((place, kept) for place in (*others, folder) for kept in kept_sets(place)):
         ways: tuple[str, ...] = _ALL_WAYS
         if its == folder:
             ways = _ALL_WAYS if file.policy.near_jobs == "wait-for-rows" else ("places",)
@@ -100,7 +103,8 @@ def refuse_near_sets(file: ClientFile, dataset: str, schema: DataSchema, data: L
             "target, features, ranges, rule for gaps and test fraction of an earlier job, or let this client's "
             'administrator set policy.near_jobs = "allow"'
         )
-    _keep(folder, found)
+    if not refused:
+        keep_set(folder, found)
     return dealt_anew
 
 
@@ -162,37 +166,3 @@ def _difference(these: Array, those: Array) -> int:
     size = int(place.max(initial=-1)) + 1
     here, there = (np.bincount(p, minlength=size) for p in np.split(place, [len(these)]))
     return int(np.abs(here - there).sum())
-
-
-def _earlier(folder: Path) -> Iterator[dict[str, Array]]:
-    """What is kept, the longest unused first; what is broken, or was not written by this client, is passed over."""
-    for path in sorted(folder.glob("*.safetensors"), key=_last_used):
-        try:
-            kept = load(path.read_bytes())
-        except (OSError, SafetensorError):
-            continue
-        yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
-
-
-def _last_used(path: Path) -> tuple[float, str]:
-    try:
-        return path.lstat().st_mtime, path.name
-    except OSError:
-        return 0.0, path.name
-
-
-def _keep(folder: Path, found: dict[str, Array]) -> None:
-    """Keep a set under the digest of its content: the same rows of many jobs are one file."""
-    named = hashlib.sha256()
-    for key in sorted(found):
-        named.update(key.encode() + found[key].tobytes())
-    path = folder / f"{named.hexdigest()[:32]}.safetensors"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists():
-        path.touch()
-        return
-    files.replace(path, save(found), durable=True, mode=0o600)
-    by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
-    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
-        with contextlib.suppress(OSError):
-            old.unlink(missing_ok=True)

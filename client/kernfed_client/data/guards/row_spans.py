@@ -27,34 +27,35 @@ _MOST_WORK, _FEWEST_SETS = 15_000_000, 4
 """Products of numbers per order; beyond it the first sets do not count, but so many always do."""
 
 
-def tells_of_few(new: Array, earlier: Sequence[Array], least: int) -> bool:
+def tells_of_few(new: Array, earlier: Sequence[Array], least: int, beside: Sequence[Array] = ()) -> bool:
     """Whether a set of rows, with earlier ones, tells a sum over fewer than `least` rows that those did not tell.
 
     Args:
         new: Numbers of its rows.
         earlier: Those of the sets before, the last one last; where they are too many to judge, the first do not count.
         least: Fewest rows.
+        beside: Those of other new sets; what the earlier ones tell with any of the new ones counts.
     """
-    sets = [*earlier, new]
+    sets, num_new = [*earlier, *beside, new], 1 + len(beside)
     _, place = np.unique(np.concatenate(sets), return_inverse=True)
     num = int(place.max(initial=-1)) + 1
     split = np.split(place, np.cumsum([len(s) for s in sets])[:-1])
     member, sizes = _alike(split, num)
-    while len(member) > _FEWEST_SETS and len(member) ** 2 * len(sizes) > _MOST_WORK:
-        split = split[len(split) // 8 + 1 :]
+    while len(member) > max(_FEWEST_SETS, num_new) and len(member) ** 2 * len(sizes) > _MOST_WORK:
+        split = split[min(len(split) // 8 + 1, len(split) - num_new) :]
         member, sizes = _alike(split, num)
-    is_new = np.zeros((len(member), 1), dtype=np.int64)
-    is_new[-1] = 1  # what a vector of the span takes of the new set
+    is_new = np.zeros((len(member), num_new), dtype=np.int64)
+    is_new[-num_new:] = np.eye(num_new, dtype=np.int64)  # what a vector of the span takes of each new set
     draw = stream(0, "row spans")
     order = np.argsort(-sizes, kind="stable")
     large = int((sizes >= least).sum())
     for _ in range(_ORDERS):
         found = _echelon(np.hstack([member[:, order], is_new]))
-        found = found[found[:, -1] != 0, :-1]
+        found = found[found[:, -num_new:].any(axis=1), :-num_new]
         weights = (found != 0) @ sizes[order]
-        if (weights == 0).any():  # the earlier ones tell it
+        if (weights == 0).all():  # the earlier ones tell them
             return False
-        if (weights < least).any():
+        if ((weights > 0) & (weights < least)).any():
             return True
         order[large:] = order[large:][draw.permutation(len(order) - large)]
     return False

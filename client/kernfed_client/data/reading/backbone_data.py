@@ -106,7 +106,7 @@ class BackboneReader:
         else:
             source.refuse("has no rows; there must be at least one")
         rows = np.arange(1, found.num_rows + 1, dtype=np.int64)
-        of_file = found.records if self._schema.by_record else None, found.group
+        of_file = found.records, found.group
         x = features.astype(np.float64)
         if source.has_labels:
             texts = [label_text(target) or "" for target in found.targets]

@@ -13,10 +13,11 @@ from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRu
 from kernfed.jobs.client_file import DatasetSection, PartitionFile
 from kernfed.maths.few.rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
+from kernfed.rng import Words
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
 from kernfed.wording import MAX_CLASS_NAME, is_class_name, listed
-from kernfed_client.data.guards.records import Records
+from kernfed_client.data.guards.records import Records, told_apart
 from kernfed_client.data.reading.ranges import added, counts, outside_ranges, refuse_all_outside
 
 MAX_CLASSES = 1000
@@ -61,6 +62,8 @@ class PartitionData:
     """The same per range of the schema; empty: none."""
     records: Records | None = None
     """Where the rows stand among all records of the file; None: their own columns decide."""
+    word: Words | None = None
+    """What tells each row from all others of any file, (n,), whatever the job's columns are; None: its columns do."""
 
     def __post_init__(self) -> None:
         """Bring the rows into order in memory."""
@@ -80,6 +83,7 @@ class PartitionData:
             0,
             self.row_numbers[rows],
             records=None if self.records is None else self.records.take(rows),
+            word=None if self.word is None else self.word[rows],
         )
 
     def by_itself(self) -> PartitionData:
@@ -159,7 +163,7 @@ def partition_source(
         TASKS[schema.task].has_classes,
         setting,
         groups.column,
-        schema.by_record,
+        with_records=True,
     )
     for column in () if groups.may_be_used or groups.column is None else source.columns:
         if groups.column == source.in_file(column):
@@ -177,7 +181,8 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    records = Records.of_table(table)
+    records = Records.of_table(table) if schema.by_record or table.group is not None else None
+    word = None if table.records is None else told_apart(table.records)
     table, found, within = _within_ranges(source, schema, table, least)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
@@ -197,9 +202,10 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
     labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
     y = None if table.y is None else table.y[kept]
     x = table.x if kept.all() else table.x[kept]
-    records = None if records is None else records.take(np.flatnonzero(within)[kept])
+    places = np.flatnonzero(within)[kept]
+    records, word = None if records is None else records.take(places), None if word is None else word[places]
     num_outside = int(found.any(axis=1).sum())
-    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, counts(schema, found), records)
+    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, counts(schema, found), records, word)
 
 
 def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags, Flags]:

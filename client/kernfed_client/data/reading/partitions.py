@@ -19,6 +19,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_in_columns import without_few_in_columns
 from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.guards.split import (
@@ -99,17 +100,26 @@ class LocalData:
     joined_columns: tuple[str, ...] = ()
     """Columns, or the target, for which blocks were joined: else few rows of one would stand out in them."""
 
+    dealt_larger: bool = False
+    """Whether blocks are fewer, since earlier jobs took these rows in other sets."""
     dealt_anew: bool = False
     """Whether other rows are held out than in an earlier job, though most of its rows are the same."""
 
     @property
     def block_rows(self) -> int:
         """Rows of the largest block, where blocks were joined; else 0."""
-        return int(np.bincount(self.block).max()) if self.block is not None and self.joined_columns else 0
+        larger = self.joined_columns or self.dealt_larger
+        return int(np.bincount(self.block).max()) if self.block is not None and larger else 0
 
 
 def load_local_data(
-    file: ClientFile, dataset: str, schema: DataSchema, client: str, *, rules: int = RULES
+    file: ClientFile,
+    dataset: str,
+    schema: DataSchema,
+    client: str,
+    *,
+    rules: int = RULES,
+    dealing: Dealing | None = None,
 ) -> LocalData:
     """Read a data set of the client file and hold out test rows where it has no test partition.
 
@@ -120,6 +130,7 @@ def load_local_data(
         client: This client's name; where the job draws its held-out rows, they come from the schema's seed and this
             name.
         rules: Those by which the job was begun.
+        dealing: Blocks of earlier jobs; unset: there were none.
 
     Raises:
         DataError: The data set is not offered, cannot be read or does not fit; one line per fault.
@@ -137,12 +148,12 @@ def load_local_data(
         reader = BackboneReader(file, schema, dataset)
         train = reader.read(section.train, "train")
         test = None if section.test is None else reader.read(section.test, "test")
-        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules)
+        data = prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules, dealing=dealing)
         return replace(data, backbone=reader.fingerprint)
     least, groups = file.policy.min_rows, groups_of(section)
     train = read_partition(section.train, schema, dataset, "train", least, groups)
     test = None if section.test is None else read_partition(section.test, schema, dataset, "test", least, groups)
-    return prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules)
+    return prepare(train, test, schema, client, f"data set {dataset}", file.policy, rules=rules, dealing=dealing)
 
 
 def prepare(
@@ -154,6 +165,7 @@ def prepare(
     policy: PolicySection | None = None,
     *,
     rules: int = RULES,
+    dealing: Dealing | None = None,
 ) -> LocalData:
     """Hold out test rows where there are none, and check classes over both partitions.
 
@@ -168,7 +180,7 @@ def prepare(
             rows. Rows of a class with fewer training rows are left out, unless `rare_classes` allows them. Of the
             training rows no fewer stand out in a column, unless `sparse_columns` allows it; of the test rows neither
             where it says so. Unset: 1.
-        rules: As of `load_local_data`.
+        rules, dealing: As of `load_local_data`.
 
     Raises:
         DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
@@ -196,6 +208,8 @@ def prepare(
             f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
             'column does not look like classes; use task = "regression", or another target'
         )
+    if dealing is not None and block is not None:
+        block = dealing.of_parts(train, test, schema.features, block, policy.least_groups)
     notes = [_NO_TEST_ROWS] if empty else [_FEW_TEST_ROWS] if few else []
     notes += [] if own_test else _large_group_notes(train, test, schema.test_fraction)
     few_apart = without_few_in_columns(train, test, schema, policy, rules)
@@ -236,6 +250,7 @@ def prepare(
         rules=rules,
         small_block=small,
         joined_columns=joined_for,
+        dealt_larger=dealing is not None and dealing.larger,
     )
 
 

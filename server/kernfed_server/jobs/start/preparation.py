@@ -284,9 +284,9 @@ def _note_large_batches(job: JobFile, described: Mapping[str, DataDescription], 
         where = [f"{client} ({num:,} rows)" for client, num in larger.items()]
         run.note(
             f"batches of method.batch_size = {asked} would hold a few rows that stand out in a column, or of a class, "
-            f"or alike in columns of few values, at {listed(where, more=_MORE)}; they are as large as it takes there "
-            "for policy.min_rows of them. Leave out columns in which few rows differ, or set method.batch_size to so "
-            "many"
+            "or alike in columns of few values, or would tell about few rows with the sets of rows of earlier jobs, at "
+            f"{listed(where, more=_MORE)}; they are as large as it takes there for policy.min_rows of them. Leave out "
+            "columns in which few rows differ, take the rows of an earlier job, or set method.batch_size to so many"
         )
 
 

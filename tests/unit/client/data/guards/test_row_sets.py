@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import ColumnRange, DataSchema
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed_client.data.guards import row_sets
+from kernfed_client.data.guards import kept_sets
 from kernfed_client.data.guards.row_sets import refuse_near_sets
 from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import regression
@@ -83,7 +83,7 @@ def test_jobs_may_wait_until_more_rows_came(tmp_path: Path, num: int) -> None:
 
 def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sets take so much disk at most, and one is always kept; a broken one is passed over."""
-    monkeypatch.setattr(row_sets, "MOST_BYTES", 4000)
+    monkeypatch.setattr(kept_sets, "MOST_BYTES", 4000)
     for num in (60, 80, 100, 120):
         ask(site(tmp_path, num))
     [folder] = (tmp_path / "state" / "row-sets").iterdir()

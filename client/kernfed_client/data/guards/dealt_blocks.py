@@ -1,0 +1,330 @@
+"""Blocks of a client's rows over all of its jobs: what jobs tell together bounds itself, however many there are.
+
+A job's answers tell sums over the blocks of its rows. Were each set of rows dealt into blocks of its own, a dozen sets
+that differ by enough rows would tell each row by a system of linear equations. So the client remembers how it dealt
+every set. The rows of a new set stay in their blocks where these are whole in it. The others are dealt anew, into fewer
+blocks the more sets there are, and all blocks together never number more than (n + n / least) / 2 for n rows: half of
+what the first blocks leave unknown stays unknown. Nor may blocks add up to a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from kernfed.arrays import Integers
+from kernfed.errors import PolicyError
+from kernfed.rng import Words
+from kernfed.tables.records import mixed
+from kernfed_client.data.guards.kept_sets import keep_set, kept_sets
+from kernfed_client.data.guards.records import told_apart
+from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.data.guards.split import belonging, blocks_of, digest_words
+from kernfed_client.data.reading.partition_data import PartitionData
+
+FOLDER = "row-blocks"
+_SHARE_OF_LEFT = 4
+"""A set takes at most one in so many of the blocks that are left."""
+_SMALL = 4
+"""Blocks of fewer than so many times the least number of rows are taken before larger ones."""
+_MOST_JUDGED = 250
+"""Earlier blocks that are judged together with a new one: those that share most rows with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A set of rows that was dealt into blocks, n of them."""
+
+    words: Words
+    """What tells the rows apart, rising, (n,)."""
+    block: Integers
+    """Number of each one's block, (n,)."""
+
+    @classmethod
+    def of(cls, words: Words, block: Integers) -> Dealt:
+        """Put rows into the order of their words."""
+        order = np.argsort(words)
+        return cls(words[order], block[order])
+
+    @property
+    def named(self) -> Words:
+        """A word for each block, the same for the same rows."""
+        order = np.argsort(self.block, kind="stable")
+        starts = np.flatnonzero(np.diff(self.block[order], prepend=-1))
+        found: Words = np.add.reduceat(mixed(self.words[order]), starts)
+        return found
+
+    def blocks_of(self, words: Words) -> Integers:
+        """Block of each of some rows, (m,); -1: the set has none."""
+        if not len(self.words):
+            return np.full(len(words), -1, dtype=np.int64)
+        place = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
+        return np.where(self.words[place] == words, self.block[place], -1)
+
+
+@dataclass
+class Dealing:
+    """Deals the sets of rows of one job, beside those of earlier jobs."""
+
+    state: Path
+    """The client's state folder."""
+    least: int
+    """Fewest rows of a block."""
+    begun: bool = False
+    """Whether the job goes on: nothing is refused then."""
+    larger: bool = False
+    """Whether a set was dealt into fewer blocks than it has alone."""
+    refusal: PolicyError | None = None
+    """Why the job is to be refused, where no other guard has a reason."""
+    _new: list[Dealt] = field(default_factory=list)
+
+    @cached_property
+    def _kept(self) -> list[Dealt]:
+        sets = [
+            (kept["words"], kept["block"]) for kept in kept_sets(self.state / FOLDER) if {*kept} == {"words", "block"}
+        ]
+        return [Dealt(w.astype(np.uint64), b.astype(np.int64)) for w, b in sets if len(w) == len(b) > 0]
+
+    def of_parts(
+        self, train: PartitionData, test: PartitionData, columns: Sequence[str], first: Integers, least_groups: int
+    ) -> Integers:
+        """Number each training row's block, (n,); of test rows sums over all are told.
+
+        Args:
+            train: n rows.
+            test: Rows to test on.
+            columns: Names of the feature columns.
+            first: Blocks of the training rows as if no job had been before, (n,).
+            least_groups: Fewest groups of a block, where rows have groups.
+        """
+        if train.num_rows < self.least:  # the policy refuses so few
+            return first
+        try:
+            found = self.of_rows(train, columns, first, least_groups)
+            if test.num_rows:
+                self.deal(_words(test, columns), np.arange(test.num_rows), lambda places: np.zeros_like(places))
+        except PolicyError as err:
+            self.refusal = err
+            return first
+        self.larger = int(found.max()) < int(first.max())
+        return found
+
+    def of_rows(self, rows: PartitionData, columns: Sequence[str], first: Integers, least_groups: int = 1) -> Integers:
+        """Number each row's block, (n,).
+
+        Args:
+            rows: n rows.
+            columns: Names of the feature columns.
+            first: Blocks as if no job had been before, (n,).
+            least_groups: Fewest groups of a block, where rows have groups.
+
+        Raises:
+            PolicyError: As of `deal`.
+        """
+        group = rows.group
+
+        def fresh(places: Integers) -> Integers:
+            if len(places) == len(first):
+                return first
+            return blocks_of(rows.take(places), columns, self.least, least_groups).of_rows
+
+        def allowed(places: Integers) -> bool:
+            return group is None or len(np.unique(group[places])) >= least_groups
+
+        return self.deal(_words(rows, columns), belonging(rows), fresh, allowed)
+
+    def deal(
+        self,
+        words: Words,
+        unit: Integers,
+        fresh: Callable[[Integers], Integers],
+        allowed: Callable[[Integers], bool] = lambda _: True,
+    ) -> Integers:
+        """Number each row's block, (n,).
+
+        Args:
+            words: What tells rows apart, (n,), all different.
+            unit: Rows of one number lie in one block, (n,), numbers from 0 on.
+            fresh: Deals some of the rows, by their places, as if there were no others.
+            allowed: Whether some rows, by their places, may be a block of this job.
+
+        Raises:
+            PolicyError: So many sets were dealt that one more would tell too much, or blocks would tell about few rows.
+        """
+        mine = Dealt.of(words, np.arange(len(words)))
+        known = [kept for kept in self._kept if np.array_equal(kept.words, mine.words)]
+        if known:
+            found = np.empty(len(words), dtype=np.int64)
+            found[mine.block] = known[-1].block
+        elif self._kept and not self.begun:
+            found = self._beside(words, unit, fresh, allowed)
+        else:
+            found = fresh(np.arange(len(words)))
+        self._new.append(Dealt.of(words, found))
+        return found
+
+    def check(self) -> None:
+        """Refuse the job where its blocks, with those of earlier jobs, would tell about few rows.
+
+        Raises:
+            PolicyError: Names the remedies.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+
+    def keep(self) -> None:
+        """Remember what was dealt.
+
+        Raises:
+            PolicyError: The job is to be refused.
+        """
+        self.check()
+        for dealt in self._new:
+            keep_set(self.state / FOLDER, {"words": dealt.words, "block": dealt.block})
+
+    def _beside(
+        self,
+        words: Words,
+        unit: Integers,
+        fresh: Callable[[Integers], Integers],
+        allowed: Callable[[Integers], bool],
+    ) -> Integers:
+        before: Words = np.unique(np.concatenate([kept.words for kept in self._kept]))
+        left = (len(before) + len(before) // self.least) // 2 - len(
+            np.unique(np.concatenate([k.named for k in self._kept]))
+        )
+        is_new = ~np.isin(words, before)
+        for most in (_SMALL * self.least, len(words) + 1):
+            found = self._whole(words, unit, most, allowed)
+            rest = np.flatnonzero(found < 0)
+            num_new = int(is_new[rest].sum())
+            num = num_new // self.least + max(left, 0) // _SHARE_OF_LEFT or int(num_new > 0 or left > 0)
+            if num > 1:
+                break
+        if not len(rest):
+            return found
+        if not num:
+            raise PolicyError(
+                "earlier jobs took this client's rows in so many sets that one more would tell about fewer rows than "
+                "policy.min_rows; use the target, features, ranges, rule for gaps and test fraction of an earlier job, "
+                'or let this client\'s administrator set policy.near_jobs = "allow"'
+            )
+        own, first = fresh(rest), int(found.max(initial=-1)) + 1
+        size = int(own.max()) + 1
+        num = min(num, size)
+        while num:
+            joined = own * num // size
+            if not self._tells_of_few(words[rest], joined, is_new[rest]):
+                found[rest] = first + joined
+                return found
+            num //= 2
+        raise PolicyError(
+            "sums over the rows of this job and over blocks of earlier jobs' rows add up, some added and some "
+            "subtracted, to fewer rows than policy.min_rows, so the jobs together would tell about these; use the "
+            "target, features, ranges, rule for gaps and test fraction of an earlier job, or let this client's "
+            'administrator set policy.near_jobs = "allow"'
+        )
+
+    def _whole(self, words: Words, unit: Integers, most: int, allowed: Callable[[Integers], bool]) -> Integers:
+        """Number of each row's earlier block where that is whole here, (n,), and -1; at least so many rows are left."""
+        blocks: list[Integers] = []
+        covers: list[tuple[int, Integers]] = []
+        for kept in self._kept:
+            block = kept.blocks_of(words)
+            covers.append((int((block >= 0).sum()), self._of_whole(block, np.bincount(kept.block), unit, most)))
+        found, number = np.full(len(words), -1, dtype=np.int64), 0
+        for _, block in sorted(covers, key=lambda cover: -int((cover[1] >= 0).sum())):
+            taken = np.isin(block, block[(found >= 0) & (block >= 0)])
+            block = np.where(taken, -1, block)
+            order = np.argsort(block, kind="stable")
+            order = order[block[order] >= 0]
+            for rows in np.split(order, np.flatnonzero(np.diff(block[order])) + 1) if len(order) else []:
+                if allowed(rows):
+                    found[rows], number = number, number + 1
+                    blocks.append(rows)
+        while blocks and (found < 0).sum() > 0 and not self._enough(found, allowed):
+            found[blocks.pop()] = -1
+        return found
+
+    def _enough(self, found: Integers, allowed: Callable[[Integers], bool]) -> bool:
+        rest = np.flatnonzero(found < 0)
+        return len(rest) >= self.least and allowed(rest)
+
+    def _of_whole(self, block: Integers, sizes: Integers, unit: Integers, most: int) -> Integers:
+        """Blocks that are whole, of rows and of units, and neither too small nor too large; of other rows -1."""
+        here = np.bincount(block[block >= 0], minlength=len(sizes))
+        usable = (here == sizes) & (sizes >= self.least) & (sizes < most)
+        low, high = np.full(int(unit.max(initial=-1)) + 1, len(sizes)), np.full(int(unit.max(initial=-1)) + 1, -1)
+        np.minimum.at(low, unit, block)
+        np.maximum.at(high, unit, block)
+        split = low[unit] != high[unit]
+        usable[block[split & (block >= 0)]] = False
+        return np.where((block >= 0) & usable[block], block, -1)
+
+    def _tells_of_few(self, words: Words, block: Integers, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bool:
+        """Whether new blocks, with those of one earlier set or of several, add up to a few rows.
+
+        Rows that no job had before count as enough: whether a few may come is judged by whole sets.
+        """
+        weight = np.where(is_new, self.least, 1)
+        sizes = np.bincount(block, weight).astype(np.int64)
+        earlier: dict[int, Words] = {}
+        for kept in self._kept:
+            theirs = kept.blocks_of(words)
+            both = theirs >= 0
+            num_theirs = int(kept.block.max()) + 1
+            pairs, inverse = np.unique(theirs[both] * len(sizes) + block[both], return_inverse=True)
+            shared = np.bincount(inverse, weight[both]).astype(np.int64)
+            their, own = pairs // len(sizes), pairs % len(sizes)
+            their_sizes = np.bincount(kept.block, minlength=num_theirs)
+            if _few(own, shared, sizes, their_sizes[their], self.least).any():
+                return True
+            mostly = np.zeros(num_theirs, dtype=np.bool_)
+            mostly[their[2 * shared > sizes[own]]] = True
+            if (_few(their, shared, their_sizes, sizes[own], self.least) & mostly).any():
+                return True
+            for name, number in zip(kept.named, np.unique(kept.block), strict=True):
+                if number in their:
+                    earlier[int(name)] = kept.words[kept.block == number]
+        return self._add_up(words, block, is_new, list(earlier.values()))
+
+    def _add_up(
+        self,
+        words: Words,
+        block: Integers,
+        is_new: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        earlier: Sequence[Words],
+    ) -> bool:
+        shared = np.array([np.isin(rows, words).sum() for rows in earlier])
+        sets = [earlier[i] for i in np.argsort(shared, kind="stable")[-_MOST_JUDGED:]]
+        many: Words = words[is_new][:, None] ^ np.arange(1, self.least, dtype=np.uint64)
+        own = []
+        for number in range(int(block.max()) + 1):
+            more = many[block[is_new] == number].ravel()
+            own.append(np.concatenate([words[block == number], more]))
+        return tells_of_few(own[-1], sets, self.least, own[:-1])
+
+
+def _words(rows: PartitionData, columns: Sequence[str]) -> Words:
+    return told_apart(digest_words(rows, columns)) if rows.word is None else rows.word
+
+
+def _few(
+    of: Integers, shared: Integers, sizes: Integers, others: Integers, least: int
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether each set, less those others of a partition that leave fewest of its rows, is of a few rows.
+
+    Args:
+        of: Number of a set, for each pair of a set and another that share rows, (p,).
+        shared: How many each pair shares, (p,).
+        sizes: Of the sets.
+        others: Sizes of the other one of each pair, (p,).
+        least: Fewest rows.
+    """
+    best = np.bincount(of, np.minimum(shared, others - shared), len(sizes))
+    left = best + sizes - np.bincount(of, shared, len(sizes))
+    return np.asarray((left > 0) & (left < least))

@@ -1,0 +1,52 @@
+"""Sets of rows that a client remembers over its jobs, as files of arrays below its state folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from kernfed import files
+from kernfed.arrays import Array
+
+MOST_BYTES = 256 << 20
+"""Most disk that the sets of a folder take; beyond it those longest unused are forgotten."""
+
+
+def kept_sets(folder: Path) -> Iterator[dict[str, Array]]:
+    """Sets that are kept, the longest unused first; what is broken, or of another's writing, is passed over."""
+    for path in sorted(folder.glob("*.safetensors"), key=_last_used):
+        try:
+            kept = load(path.read_bytes())
+        except (OSError, SafetensorError):
+            continue
+        yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
+
+
+def _last_used(path: Path) -> tuple[float, str]:
+    try:
+        return path.lstat().st_mtime, path.name
+    except OSError:
+        return 0.0, path.name
+
+
+def keep_set(folder: Path, found: Mapping[str, Array]) -> None:
+    """Keep a set under the digest of its content: the same rows of many jobs are one file."""
+    named = hashlib.sha256()
+    for key in sorted(found):
+        named.update(key.encode() + found[key].tobytes())
+    path = folder / f"{named.hexdigest()[:32]}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists():
+        path.touch()
+        return
+    files.replace(path, save(dict(found)), durable=True, mode=0o600)
+    by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
+    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
+        with contextlib.suppress(OSError):
+            old.unlink(missing_ok=True)
