@@ -1,0 +1,82 @@
+"""Blocks over all jobs of a client: whole ones stay, others are fewer and fewer, and none tell about a few rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.arrays import Integers
+from kernfed.errors import PolicyError
+from kernfed.rng import Words, stream
+from kernfed_client.data.guards.dealt_blocks import Dealing
+
+LEAST, NUM = 5, 60
+WORDS: Words = stream(0, "words").integers(1 << 62, size=2 * NUM).astype(np.uint64)
+
+
+def deal(state: Path, rows: Integers, unit: Integers | None = None, *, begun: bool = False) -> Integers:
+    """Deal rows in their order, five to a block, as a job does that runs."""
+    dealing = Dealing(state, LEAST, begun=begun)
+    whole = np.arange(len(rows)) if unit is None else unit
+    found = dealing.deal(WORDS[rows], whole, lambda places: np.arange(len(places)) * (len(places) // 5) // len(places))
+    dealing.keep()
+    return found
+
+
+def test_whole_blocks_stay_and_the_others_are_dealt_anew(tmp_path: Path) -> None:
+    """Five blocks lack a row: what is left of them is one, as smaller ones, less a former one, would be of few rows."""
+    first = deal(tmp_path, np.arange(NUM))
+    left = np.setdiff1d(np.arange(NUM), [0, 5, 10, 15, 20, *range(55, 60)])
+    second = deal(tmp_path, left)
+    for number in range(5, 11):
+        [own] = np.unique(second[np.isin(left, np.flatnonzero(first == number))])
+        assert (second == own).sum() == LEAST
+    assert len(np.unique(second[left < 25])) == 1
+
+
+def test_a_unit_is_not_divided(tmp_path: Path) -> None:
+    """A block that has a part of a unit is dealt anew, as rows of a group lie in one."""
+    deal(tmp_path, np.arange(NUM))
+    unit = np.arange(NUM - 10)
+    unit[4] = unit[5]
+    found = deal(tmp_path, np.arange(NUM - 10), unit)
+    assert (found == found[20]).sum() == LEAST
+    assert (found == found[0]).sum() + (found == found[9]).sum() >= 2 * LEAST
+    assert set(found[:10]).isdisjoint(found[10:])
+
+
+def test_a_set_again_and_rows_that_come_cost_nothing(tmp_path: Path) -> None:
+    """In whatever order; new rows are blocks of their own."""
+    first = deal(tmp_path, np.arange(NUM))
+    np.testing.assert_array_equal(deal(tmp_path, np.arange(NUM)[::-1]), first[::-1])
+    more = deal(tmp_path, np.arange(NUM + 10))
+    assert len(np.unique(more)) == 14
+    assert set(more[:NUM]).isdisjoint(more[NUM:])
+
+
+def test_two_blocks_that_differ_in_few_rows_are_not_told(tmp_path: Path) -> None:
+    """What is left of a block, and one row more, is refused: with it, that block tells few rows; begun jobs go on."""
+    deal(tmp_path, np.arange(5))
+    deal(tmp_path, np.arange(5, 40))
+    few = np.array([0, 1, 2, 3, 5])
+    with pytest.raises(PolicyError, match=r"add up.*policy\.near_jobs"):
+        deal(tmp_path, few)
+    assert len(deal(tmp_path, few, begun=True)) == LEAST
+
+
+def test_sets_without_end_are_refused_in_the_end(tmp_path: Path) -> None:
+    """Blocks never number more than half of what the first ones leave unknown; earlier sets go on."""
+    draw, told, refused = stream(0, "sets"), dict[bytes, None](), 0
+    sets = [np.arange(NUM), *(np.sort(draw.permutation(NUM)[:40]) for _ in range(30))]
+    for rows in sets:
+        try:
+            found = deal(tmp_path, rows)
+        except PolicyError as err:
+            refused += "so many sets" in str(err)
+            continue
+        told.update({rows[found == number].tobytes(): None for number in range(int(found.max()) + 1)})
+    assert refused > 0
+    assert 30 < len(told) <= (NUM + NUM // LEAST) // 2
+    assert deal(tmp_path, sets[0]).max() == NUM // LEAST - 1
