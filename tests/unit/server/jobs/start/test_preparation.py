@@ -212,8 +212,8 @@ def test_batches_that_are_larger_than_asked_for_are_told(tmp_path: Path) -> None
         20: [
             "batches of method.batch_size = 20 would hold a few rows that stand out in a column, or of a class, "
             "or alike in columns of few values, or would tell about few rows with the sets of rows of earlier jobs, at "
-            "ant (25 rows); they are as large as it takes there for policy.min_rows of them. Leave out columns in which "
-            "few rows differ, take the rows of an earlier job, or set method.batch_size to so many"
+            "ant (25 rows); they are as large as it takes there for policy.min_rows of them. Leave out columns in "
+            "which few rows differ, take the rows of an earlier job, or set method.batch_size to so many"
         ],
     }
 
