@@ -11,21 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
-from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
-from kernfed.methods.base import Needs
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.guards.dealt_blocks import Dealing
-from kernfed_client.data.guards.few_values import refuse_few_in
 from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
 from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
+from kernfed_client.foresight import foresee
 from kernfed_client.streams.faults import MEANING
 from kernfed_client.streams.sources import stream_of
 
@@ -97,7 +95,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     if dealing is not None:
         dealing.check()
     finite_moments(data, schema, job.cohort.dataset)
-    notes += [*site_notes(data, schema), *_policy_notes(file, job, data)]
+    notes += [*site_notes(data, schema), *_policy_notes(file, job, data, name)]
     notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
@@ -154,15 +152,14 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
     ]
 
 
-def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
+def _policy_notes(file: ClientFile, job: JobFile, data: LocalData, client: str) -> list[str]:
     operators = file.policy.operators
     operator = operators[0] if operators else ""
     try:
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
         refuse_few_groups(file, job.cohort.dataset, data.train)
-        if method_of(job.method).needs(job.method) is Needs.FEATURES and job.features.kernel in RANDOM_KERNELS:
-            refuse_few_in(file.policy, data, data_schema(job).features, data.train.x)
+        foreseen = list(foresee(file, job, data, client))
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}
@@ -171,7 +168,7 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData) -> list[str]:
             # Kinds that no policy allows by itself are for settings that few jobs have.
             if kind in DEFAULT_KINDS and kind not in file.policy.allow:
                 steps.setdefault(kind, []).append(request.step)
-    return [
+    return foreseen + [
         f"policy.allow lacks {kind}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
         for kind, asked in steps.items()
     ]

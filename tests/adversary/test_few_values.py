@@ -17,7 +17,7 @@ from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed_testing.adversary import ON, Target, moment_job
+from kernfed_testing.adversary import ON, Target, foreseen, moment_job
 from kernfed_testing.variants import METHODS, job_of
 
 BITS = tuple(f"b{i}" for i in range(6))
@@ -127,13 +127,16 @@ def eight(seed: int) -> dict[str, Sequence[object]]:
 
 @pytest.mark.parametrize("variant", [name for name in REFUSED if name in METHODS])
 def test_what_tells_more_than_linear_sums_is_refused(tmp_path: Path, variant: str) -> None:
-    """Random features, embeddings, density ratios, networks and kernels, each with what to use in their stead."""
+    """Random features, embeddings, density ratios, networks and kernels, with what to use; check-data foresees each."""
     targets = [Target(tmp_path / name, eight(seed), ON) for seed, name in enumerate(("ant", "bee", "cat"))]
     job, files = job_of(METHODS[variant], tmp_path)
     sections, remedy = REFUSED[variant]
     for name, section in sections.items():
         job = job.model_copy(update={name: FeaturesSection.model_validate(section)})
+    before = foreseen(targets[0], job)
     refusal = targets[0].ask(job, files, targets[1:]).refusal
+    assert before
+    assert before in refusal
     assert "policy.few_values" in refusal
     assert f"; use {remedy}" in refusal
 
@@ -143,6 +146,7 @@ def test_the_remedy_holds(tmp_path: Path, kernel: str) -> None:
     """Exact maps of the same columns are answered."""
     job, files = job_of(METHODS["newton"], tmp_path)
     job = job.model_copy(update={"features": FeaturesSection(kernel=Kernel(kernel))})
+    assert not foreseen(Target(tmp_path / "ant", eight(1), ON), job)
     told = Target(tmp_path / "ant", eight(1), ON).ask(
         job, files, [Target(tmp_path / name, eight(seed), ON) for seed, name in enumerate(("bee", "cat"))]
     )

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
+from kernfed.errors import PolicyError
 from kernfed.federation.exchange import Call
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Kind, Reply, Request
 from kernfed.federation.messages.data import DataDescription
 from kernfed.jobs.client_file import ClientFile
-from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.reading.partitions import load_local_data
+from kernfed_client.foresight import foresee
 from kernfed_simulation.run import Simulated, simulate
 
 MIN_ROWS = 10
@@ -120,6 +123,17 @@ class Target:
                 places = local.data.train.row_numbers
                 told.blocks = frozenset(frozenset(places[block == k].tolist()) for k in np.unique(block))
         return told
+
+
+def foreseen(target: Target, job: JobFile) -> str:
+    """The refusal that a site foresees of a job; empty where it foresees none."""
+    schema = data_schema(job)
+    data = load_local_data(target.file, job.cohort.dataset, schema, "ant")
+    try:
+        list(foresee(target.file, job, data, "ant"))
+    except PolicyError as err:
+        return str(err)
+    return ""
 
 
 @contextmanager

@@ -89,6 +89,15 @@ def network_scorer(arrays: Any, details: Any) -> Any:
     return score
 
 
+def refuse_few_of_network(job: LocalJob) -> None:
+    """Refuse networks on the columns.
+
+    Raises:
+        PolicyError: They would tell of few rows, since the columns have few values.
+    """
+    refuse_few_alike(job, remedy="a method or trainer without networks")
+
+
 def check_network(job: LocalJob, spec: NetworkSpec) -> None:
     """Check that a network fits this client's columns, outputs and task.
 
@@ -96,7 +105,7 @@ def check_network(job: LocalJob, spec: NetworkSpec) -> None:
         ConfigError: It does not.
         PolicyError: It would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job, remedy="a method or trainer without networks")
+    refuse_few_of_network(job)
     layout(spec)
     if (spec.num_columns, spec.num_outputs, spec.task) != (job.x_train.shape[1], job.num_outputs, job.task):
         raise ConfigError(

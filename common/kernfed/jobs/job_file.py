@@ -148,6 +148,8 @@ def data_schema(job: JobFile) -> DataSchema:
     """
     if job.data is None:
         raise ConfigError(f"method {job.method.name} touches no data, so there is nothing to check")
+    on_stream = method_of(job.method).reads_stream  # every row is of the stream, and far ones are left out there
+    test_fraction = 0.0 if on_stream else job.data.test_fraction
     return DataSchema(
         task=job.data.task,
         target=job.data.target,
@@ -157,13 +159,13 @@ def data_schema(job: JobFile) -> DataSchema:
         ranges=tuple(
             ColumnRange(column=name, low=low, high=high) for name, (low, high) in sorted(job.data.ranges.items())
         ),
-        test_fraction=job.data.test_fraction,
+        test_fraction=test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
-        clipped=job.data.standardise and job.data.scales == "clipped",
+        clipped=job.data.standardise and job.data.scales == "clipped" and not on_stream,
         copies_together=job.data.split != "row-by-row",
-        by_content=job.data.split in ("by-record", "by-content") and job.data.test_fraction > 0,
-        on_stream=method_of(job.method).reads_stream,
+        by_content=job.data.split in ("by-record", "by-content") and test_fraction > 0,
+        on_stream=on_stream,
         by_record=job.data.split == "by-record",
     )
 

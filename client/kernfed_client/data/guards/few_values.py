@@ -7,20 +7,16 @@ out, or to take them as others, costs more than a linear map does. So the job is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import structlog
 
 from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
-from kernfed.jobs.client_file import PolicySection
 from kernfed.maths.few.combinations import combinations_of
 from kernfed.wording import listed
 from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.partition_data import in_file
-from kernfed_client.data.reading.partitions import LocalData
 
 log = structlog.get_logger(__name__)
 
@@ -47,36 +43,11 @@ def refuse_few_alike(
         JobStateMissingError: The rows were not scaled yet.
         PolicyError: Names the remedies, and neither values nor numbers.
     """
+    data, features = job.data, job.schema.features
     lengths = None if lengthscales is None else np.array(lengthscales)
-    refuse_few_in(
-        job.file.policy, job.data, job.schema.features, job.x_train if x is None else x, lengths, remedy=remedy
-    )
-
-
-def refuse_few_in(
-    policy: PolicySection,
-    data: LocalData,
-    features: Sequence[str],
-    x: Floats,
-    lengthscales: Floats | None = None,
-    *,
-    remedy: str = EXACT_FEATURES,
-) -> None:
-    """Refuse as `refuse_few_alike`, on rows that no job has prepared.
-
-    Args:
-        policy: Of the client file.
-        data: The rows.
-        features: Names of their columns, P.
-        x: Training rows as the functions see them, (n, P).
-        lengthscales: One or P; None: functions change as fast as they like.
-        remedy: What the job may use in their stead.
-
-    Raises:
-        PolicyError: As `refuse_few_alike`.
-    """
-    least = fewest_alike(policy, data.rules)
-    found = combinations_of(x, lengthscales) if 1 < least <= len(x) else None
+    seen = job.x_train if x is None else x
+    least = fewest_alike(job.file.policy, data.rules)
+    found = combinations_of(seen, lengths) if 1 < least <= len(seen) else None
     if found is None or not (rare := found.rare(least)).any():
         return
     names = listed([repr(features[j]) for j in found.columns])

@@ -18,6 +18,15 @@ from kernfed_client.methods.distill.networks import NetworkLearner
 log = structlog.get_logger(__name__)
 
 
+def refuse_few_of_kernel(job: LocalJob, lengthscales: tuple[float, ...]) -> None:
+    """Refuse the job's kernel on the columns.
+
+    Raises:
+        PolicyError: It would tell of few rows, since the columns have few values.
+    """
+    refuse_few_alike(job, lengthscales, remedy="a model of this client's own ([models] of its file)")
+
+
 def make_learner(job: LocalJob, lesson: Lesson, request: StartDistillationRequest) -> Learner:
     """The model that this client fits in a job on its data set.
 
@@ -31,7 +40,7 @@ def make_learner(job: LocalJob, lesson: Lesson, request: StartDistillationReques
     if request.pooled_penalty:
         own_ridge *= max(request.total_rows, job.num_rows) / job.num_rows
     if section is None:
-        refuse_few_alike(job, request.kernel.lengthscales, remedy="a model of this client's own ([models] of its file)")
+        refuse_few_of_kernel(job, request.kernel.lengthscales)
         return KernelLearner(job, lesson, request.kernel, request.ridge, own_ridge)
     log.info("own model", dataset=job.dataset, kind=section.kind)
     if isinstance(section, KernelModelSection):

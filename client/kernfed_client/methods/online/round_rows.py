@@ -95,6 +95,27 @@ class Fewest(NamedTuple):
     alike: int = 1
     """Have one of few combinations of values."""
 
+    def blames(self, columns: Floats) -> Array:
+        """In which columns fewer rows stand out, or have a combination of values; (P + 1,), the target is the last.
+
+        Args:
+            columns: Of the rows of a round, (n, P + 1).
+        """
+        few = np.zeros(columns.shape[1], dtype=np.bool_)
+        if self.apart > 1:
+            few |= columns_of_few(columns, self.apart)
+        rare, alike = self.rare_ones(columns[:, :-1])
+        if rare.any():
+            few[alike] = True
+        return few
+
+    def rare_ones(self, x: Floats) -> tuple[Array, Array]:
+        """Which rows, (n, P), have a combination of values that fewer have, (n,), and the places of these columns."""
+        found = combinations_of(x, grids=False) if self.alike > 1 else None
+        if found is None:
+            return np.zeros(len(x), dtype=np.bool_), np.empty(0, dtype=np.int64)
+        return found.rare(self.alike), found.columns
+
 
 ANY_NUMBER = Fewest()
 
@@ -176,14 +197,7 @@ class RoundRows:
 
     def has_few(self, places: Sequence[int], fewest: Fewest) -> bool:
         """Whether fewer rows than that, of some by their places, stand out, or are alike."""
-        if not len(places):
-            return False
-        apart = fewest.apart > 1 and bool(columns_of_few(self._columns(places), fewest.apart).any())
-        return apart or bool(self._rare_ones(places, fewest.alike).any())
-
-    def _rare_ones(self, places: Sequence[int], fewest: int) -> Array:
-        found = combinations_of(np.array([self.x[i] for i in places]), grids=False) if fewest > 1 else None
-        return np.zeros(len(places), dtype=np.bool_) if found is None else found.rare(fewest)
+        return len(places) > 0 and bool(fewest.blames(self._columns(places)).any())
 
     def without_few(self, places: Sequence[int], fewest: Fewest) -> list[int]:
         """Leave out rows that stand out, or are alike, where fewer than that do, and those that then do."""
@@ -191,7 +205,7 @@ class RoundRows:
         while self.has_few(left, fewest):
             columns = self._columns(left)
             stays = (levelled(columns.copy(), fewest.apart) == columns).all(axis=1)
-            kept = np.flatnonzero(stays & ~self._rare_ones(left, fewest.alike))
+            kept = np.flatnonzero(stays & ~fewest.rare_ones(columns[:, :-1])[0])
             self._rare += len(left) - len(kept)
             left = [left[i] for i in kept]
         return left

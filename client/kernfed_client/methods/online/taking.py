@@ -53,15 +53,22 @@ def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], 
         PolicyError: The record of rows that jobs used is damaged.
         OSError: The disk is full, or gone.
     """
-    joins = job.data.rules >= JOINED_RULES
-    apart = job.fewest_apart[0] if joins else 1
     outside = functools.partial(row_outside, job.schema)
-    alike = fewest_alike(job.file.policy, job.data.rules)
-    most = min(_MOST_TIMES * max(apart, alike), job.num_rows)
-    policy = job.file.policy
+    fewest, policy = fewest_of(job), job.file.policy
     near = policy.min_rows > 1 and policy.near_jobs != "allow" and job.durable and stream.marked
     used = UsedRows(job.file.state) if near else None
-    return RowTaker(stream, scaled, policy.min_rows, limits, outside, Fewest(apart, alike), most, used)
+    return RowTaker(stream, scaled, policy.min_rows, limits, outside, fewest, most_rows(job, fewest), used)
+
+
+def fewest_of(job: LocalJob) -> Fewest:
+    """Fewest rows of a round that may stand out, or be alike, as the job's rules and this client's policy say."""
+    apart = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
+    return Fewest(apart, fewest_alike(job.file.policy, job.data.rules))
+
+
+def most_rows(job: LocalJob, fewest: Fewest) -> int:
+    """Rows to which a round grows where few stand out."""
+    return min(_MOST_TIMES * max(fewest), job.num_rows)
 
 
 class RowTaker:

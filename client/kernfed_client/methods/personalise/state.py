@@ -16,6 +16,7 @@ from kernfed import files, rng
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
 from kernfed.features.kernels import RANDOM_KERNELS
+from kernfed.features.spec import FeatureSpec
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Target
@@ -200,6 +201,25 @@ def _labels(shared: ShareRequest) -> dict[int, Labels]:
     return found
 
 
+def refuse_few_embedded(job: LocalJob, features: FeatureSpec, columns: Floats) -> None:
+    """Refuse an embedding by random features.
+
+    Args:
+        job: Its rows are scaled.
+        features: The map of the embedding.
+        columns: Training rows as the embedding sees them, those of x first, (n, P) or more columns.
+
+    Raises:
+        PolicyError: It would tell of few rows, since the columns have few values.
+    """
+    if features.kernel not in RANDOM_KERNELS:
+        return
+    num = job.x_train.shape[1]
+    lengths = np.broadcast_to(features.lengthscales, features.num_columns)[:num]
+    remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
+    refuse_few_alike(job, tuple(lengths), columns[:, :num], remedy=remedy)
+
+
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     """Embed the training rows and keep them, in place of what was kept before.
 
@@ -213,10 +233,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
-    if request.features.kernel in RANDOM_KERNELS:
-        lengths = np.broadcast_to(request.features.lengthscales, columns.shape[1])[: job.x_train.shape[1]]
-        remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
-        refuse_few_alike(job, tuple(lengths), columns[:, : job.x_train.shape[1]], remedy=remedy)
+    refuse_few_embedded(job, request.features, columns)
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)

@@ -177,13 +177,22 @@ def folds_of(
         num -= 1
 
 
+def refuse_few_in_sums(job: LocalJob) -> None:
+    """Refuse random features of the columns, of which ratios and classifiers of all clients' rows are made.
+
+    Raises:
+        PolicyError: They would tell of few rows, since the columns have few values.
+    """
+    refuse_few_alike(job, remedy='method.scope = "own"')
+
+
 def features_with_constant(job: LocalJob, spec: FeatureSpec, points: Floats) -> Tensor:
     """1 and the random features of points, float64 (n, M + 1).
 
     Raises:
         PolicyError: They would tell of few rows, since the columns have few values.
     """
-    refuse_few_alike(job, remedy='method.scope = "own"')
+    refuse_few_in_sums(job)
     made: FeatureMap = job.memo(("ratio map", spec), lambda: job.feature_map(spec, job.device))
     z = made(torch.tensor(points, dtype=torch.float64, device=job.device))
     return torch.cat([torch.ones_like(z[:, :1]), z], dim=1)

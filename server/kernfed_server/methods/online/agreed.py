@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernfed.arrays import Floats
@@ -33,6 +34,8 @@ class Opened:
     """See `OpenStreamRequest`."""
     pooled_frequencies: int = 0
     """Of ridges on pooled rows; 0: the job shares gradients."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of a round, by the client, as its policy and the job ask for; none in jobs of earlier releases."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, which make it again."""

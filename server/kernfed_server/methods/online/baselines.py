@@ -84,10 +84,10 @@ async def run_perfedavg(setup: Setup, settings: PerFedAvgSettings, cohort: Cohor
 
     Source: Fallah, Mokhtari & Ozdaglar (2020), Algorithm 1, first-order.
     """
-    await open_streams(setup, settings, cohort, run)
+    opened = await open_streams(setup, settings, cohort, run)
     method = _Network(setup, settings, run)
     facts = OnlineFinding(method="perfedavg", num_parameters=len(method.weights))
-    return await StreamLoop(setup, settings, cohort, run).go(method, facts)
+    return await StreamLoop(setup, settings, cohort, run, opened.rows).go(method, facts)
 
 
 async def _uniform(
@@ -106,7 +106,9 @@ async def _uniform(
     step = fixed_rate(rate, "learning_rate", settings, opened)
     kernels = KernelParameters(setup, settings, opened, dictionary, run, step, 1.0, len(scales))
     facts = OnlineFinding(method="ofskl" if len(scales) == 1 else "ofmkl-avg", num_kernels=len(scales))
-    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts, InHindsight(dictionary, opened.loss))
+    return await StreamLoop(setup, settings, cohort, run, opened.rows).go(
+        kernels, facts, InHindsight(dictionary, opened.loss)
+    )
 
 
 async def _mixed(
@@ -126,7 +128,9 @@ async def _mixed(
     rate = fixed_rate(settings.weight_learning_rate, "weight_learning_rate", settings, opened)
     made = method(kernels, settings, run, setup.schema.seed, (step, rate))
     facts = OnlineFinding(method=settings.name, num_kernels=len(scales), num_frequencies=settings.num_frequencies)
-    return await StreamLoop(setup, settings, cohort, run).go(made, facts, InHindsight(dictionary, opened.loss))
+    return await StreamLoop(setup, settings, cohort, run, opened.rows).go(
+        made, facts, InHindsight(dictionary, opened.loss)
+    )
 
 
 class _SharedWeights:

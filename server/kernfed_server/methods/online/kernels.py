@@ -90,7 +90,7 @@ async def run(setup: Setup, settings: OnlineSettings, cohort: Cohort, run: Run) 
     hindsight = InHindsight(dictionary, opened.loss)
     if rate is not None and opened.loss is Loss.SQUARED:
         hindsight.rates = Rates(rate, least)
-    return await StreamLoop(setup, settings, cohort, run).go(kernels, facts, hindsight)
+    return await StreamLoop(setup, settings, cohort, run, opened.rows).go(kernels, facts, hindsight)
 
 
 class KernelParameters:

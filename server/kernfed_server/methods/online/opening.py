@@ -95,7 +95,7 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
     if cautious:
         listed = ", ".join(f"{client} {rows}" for client, rows in sorted(cautious.items())[:12])
         run.note(f"rows per round that a site's policy.min_rows asks for, in place of batch_rows: {listed}")
-    agreed = replace(agreed, pooled_frequencies=_pooled_frequencies(settings, opened, run))
+    agreed = replace(agreed, pooled_frequencies=_pooled_frequencies(settings, opened, run), rows=taken)
     if any(o.live for o in opened.values()):
         return agreed
     longest = max(math.ceil(o.num_stream_rows / taken[client]) for client, o in opened.items())

@@ -56,7 +56,7 @@ async def run_pooled(setup: Setup, settings: OnlineSettings, opened: Opened, coh
         budget=None if settings.budget == "auto" else settings.budget,
         budget_unit=None if settings.budget == "auto" else settings.budget_unit,
     )
-    return await StreamLoop(setup, settings, cohort, run).go(
+    return await StreamLoop(setup, settings, cohort, run, opened.rows).go(
         ridges, facts, InHindsight(dictionary, opened.loss, constant=True)
     )
 

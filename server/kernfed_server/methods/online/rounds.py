@@ -36,7 +36,7 @@ from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.measurements import Measurements
 from kernfed_server.methods.online.newcomers import Newcomers
-from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, LeftOutNotes
+from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, GrownRounds, LeftOutNotes
 
 METRICS_WITHOUT = "gave no metrics when they were last asked for, which are of the other clients alone"
 _HELD = "held"
@@ -68,7 +68,10 @@ class Method(Protocol):
 class StreamLoop:
     """The rounds of one job."""
 
-    def __init__(self, setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run) -> None:
+    def __init__(
+        self, setup: Setup, settings: StreamSettings, cohort: Cohort, run: Run, rows: Mapping[str, int]
+    ) -> None:
+        """Take what was agreed on; `rows` are those of a round, by the client, that its policy and the job ask for."""
         self._setup = setup
         self._settings = settings
         self._cohort = cohort
@@ -86,6 +89,7 @@ class StreamLoop:
         if run.resumed is not None and TRAFFIC in run.resumed:
             self._bytes["up"], self._bytes["down"], self._answers = run.resumed[TRAFFIC].tolist()
         self._left_out = LeftOutNotes(run, settings.outlier_spans)
+        self._grown = GrownRounds(run, rows)
         self._empty = EmptyStreams(run)
         self._absences = Absences(run)
         self._measured = 0
@@ -129,6 +133,7 @@ class StreamLoop:
                     break
                 method.absorb(round_num, replies)
                 self._counted.add(replies, round_num)
+                self._grown.note(round_num, replies)
                 self._num_rows += sum(reply.num_samples for reply in replies.values())
                 if not _sound(method.to_arrays()):
                     raise DivergedError(f"round {round_num}: {RUN_AWAY.format(MOST_PARAMETER)}")

@@ -9,6 +9,12 @@ from kernfed.methods.online.stream_step import StreamTold
 from kernfed_server.jobs.run import Run
 
 _TIMES_WITHOUT_ROWS = 3
+_GROWN = 4
+"""So many times its rows, and a round is told to have grown."""
+REMEDY = (
+    "`kernfed-client check-data` there names the columns: leave these out, or let its administrator set "
+    'policy.sparse_columns or policy.few_values = "allow"'
+)
 _KINDS = {
     "text": "with text or no finite number in place of a number",
     "gap": "without a value",
@@ -145,6 +151,28 @@ class LeftOutNotes:
         elif not waits and client in self._waiting:
             self._waiting.discard(client)
             self._run.note(f"{client}: its stream goes on, there is disk again")
+
+
+class GrownRounds:
+    """Tells of clients whose rounds have many times the rows that they should; again whenever these have doubled."""
+
+    def __init__(self, run: Run, wanted: Mapping[str, int]) -> None:
+        """Take the rows of a round, by the client, that its policy and the job ask for."""
+        self._run = run
+        self._told = {client: rows * _GROWN // 2 for client, rows in wanted.items()}
+        self._wanted = wanted
+
+    def note(self, round_num: int, replies: Mapping[str, StreamReply]) -> None:
+        """Look at the rows of a round that closes; nothing is told of one that joined later."""
+        for client, reply in replies.items():
+            if client in self._told and reply.num_samples >= 2 * self._told[client]:
+                self._told[client] = reply.num_samples
+                self._run.note(
+                    f"{client} took {reply.num_samples:,} rows for round {round_num}, and not "
+                    f"{self._wanted[client]:,}: of fewer, some that are fewer than its policy.min_rows stand out in a "
+                    "column, by their target or by a combination of values, or an earlier job took these rows "
+                    f"together. What all clients learn together moves once a round, so this job learns late. {REMEDY}"
+                )
 
 
 class Absences:

@@ -15,7 +15,7 @@ from kernfed.methods.online.stream_step import StreamTold
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_server.jobs.run import Run
-from kernfed_server.methods.online.row_notes import Absences, LeftOutNotes
+from kernfed_server.methods.online.row_notes import Absences, GrownRounds, LeftOutNotes
 from kernfed_testing.stream_clients import StreamClients, finding, stream_job, stream_rows
 
 
@@ -65,9 +65,9 @@ class Notes:
         self.said.append(text)
 
 
-def reply(num_skipped: int, *told: StreamTold) -> PooledStep:
+def reply(num_skipped: int, *told: StreamTold, num_samples: int = 0) -> PooledStep:
     return PooledStep(
-        num_samples=0,
+        num_samples=num_samples,
         ended=False,
         needs_whole=False,
         num_waiting=0,
@@ -97,6 +97,29 @@ def test_what_a_client_met_in_its_stream_is_noted_by_kind() -> None:
         "the former one may be missing",
         "a: its stream goes on, there is disk again",
     ]
+
+
+def test_rounds_that_grow_are_noted_with_their_rows() -> None:
+    """From four times the stated rows on, and again when they have doubled; not of a client that states none."""
+    run = Notes()
+    grown = GrownRounds(cast("Run", run), {"a": 10, "b": 20})
+    for round_num, rows in enumerate((10, 39, 40, 79, 690), 1):
+        grown.note(round_num, {name: reply(0, num_samples=rows) for name in ("a", "b", "c")})
+    assert [note.partition(":")[0] for note in run.said] == [
+        "a took 40 rows for round 3, and not 10",
+        "a took 690 rows for round 5, and not 10",
+        "b took 690 rows for round 5, and not 20",
+    ]
+    assert all("`kernfed-client check-data` there names the columns" in note for note in run.said)
+
+
+def test_a_mark_that_few_rows_have_makes_rounds_grow_and_is_noted(tmp_path: Path) -> None:
+    """Of a client whose policy asks for four rows, with one mark in twenty rows; the other client has none."""
+    rows = {name: stream_rows(160, i) for i, name in enumerate(("a", "b"))}
+    rows["a"][0][:, 1] = np.arange(160) % 20 == 0
+    _, journal = StreamClients(tmp_path, rows, min_rows=4).run(stream_job(num_frequencies=3))
+    notes = [e.message for e in journal.events if e.kind is EventKind.NOTE and "rows for round" in e.message]
+    assert [note.partition(" rows")[0] for note in notes] == ["a took 64"]
 
 
 def test_a_job_names_those_that_its_rounds_go_on_without() -> None:

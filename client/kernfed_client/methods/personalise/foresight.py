@@ -1,0 +1,41 @@
+"""What `personalise` would refuse at this client, told before a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernfed.jobs.job_file import JobFile
+from kernfed.methods.personalise.embeddings import view_spec
+from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed_client.data.local_job import LocalJob
+from kernfed_client.foresight import Foresight
+from kernfed_client.methods.personalise.state import refuse_few_embedded
+from kernfed_client.models.small_network import refuse_few_of_network
+
+
+def _personalise(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> Iterator[str]:
+    """Embeddings come first, networks then; both on columns scaled by this client's rows."""
+    del lengthscales
+    settings = file.method
+    assert isinstance(settings, PersonaliseSettings)  # noqa: S101  # by its name
+    spec = view_spec(
+        settings.view,
+        job.x_train.shape[1],
+        job.num_outputs,
+        kernel=settings.embedding_kernel,
+        num_frequencies=settings.num_frequencies,
+        lengthscales=settings.lengthscales,
+    )
+    columns = job.x_train
+    if settings.scale_columns:
+        spread = columns.std(axis=0)
+        spread[spread == 0] = 1.0
+        columns = columns / spread
+    refuse_few_embedded(job, spec, columns)
+    if settings.trainer == "fedavg":
+        refuse_few_of_network(job)
+    yield from ()
+
+
+FORESIGHT: dict[str, Foresight] = {"personalise": _personalise}
+"""By the method's name."""

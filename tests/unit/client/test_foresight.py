@@ -1,0 +1,70 @@
+"""What a site is told of a job before it, beside what became of the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernfed.jobs.job_file import JobFile, data_schema
+from kernfed.jobs.job_sections import FeaturesSection
+from kernfed_client.data.reading.partitions import load_local_data
+from kernfed_client.foresight import foresee
+from kernfed_testing.adversary import COLUMNS, ON, Target, foreseen, moment_job, rows
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"), [(ON, True), (f'{ON}\nnear_jobs = "allow"', False), ("min_rows = 1", False)]
+)
+def test_rows_near_those_of_an_earlier_job_are_foreseen(tmp_path: Path, policy: str, refused: bool) -> None:
+    """A second target lacks two values: check-data and the job agree, and to look leaves no trace."""
+    table = dict(rows(60))
+    target = Target(tmp_path, {**table, "z": [*table["y"][:-2], "", ""]}, policy)
+    first = moment_job(data={"missing": "drop-rows"})
+    second = moment_job(data={"missing": "drop-rows", "target": "z"})
+    assert not foreseen(target, second)
+    assert target.ask(first).refusal == ""
+    before = foreseen(target, second)
+    refusal = target.ask(second).refusal
+    assert bool(before) == bool(refusal) == refused
+    assert before in refusal
+
+
+@pytest.mark.parametrize(("lengthscale", "refused"), [(1.0, True), (1e3, False)])
+def test_columns_that_features_hardly_see_are_foreseen(tmp_path: Path, lengthscale: float, refused: bool) -> None:
+    """A lengthscale far beyond the columns is no reason, in scaled columns as in the job."""
+    draw = np.random.default_rng(2)
+    table = {**rows(60), "x0": (draw.uniform(size=60) < 0.5).astype(int).tolist()}
+    table |= {"x1": (np.arange(60) % 15 == 0).astype(int).tolist()}
+    target = Target(tmp_path, table, f'{ON}\nsparse_columns = "allow"')
+    section = FeaturesSection(num_frequencies=20, lengthscale=lengthscale)
+    job = moment_job(data={"features": ["x0", "x1"]}).model_copy(update={"features": section})
+    before = foreseen(target, job)
+    refusal = target.ask(job).refusal
+    assert bool(before) == bool(refusal) == refused
+    assert before in refusal
+
+
+@pytest.mark.parametrize(("every", "told"), [(0, False), (20, True)])
+def test_a_stream_whose_rounds_would_grow_is_told(tmp_path: Path, every: int, told: bool) -> None:
+    """With the column that makes them grow, and the rows that a round would have; a job on numbers is not told."""
+    table = {**rows(600), "x2": np.arange(600).tolist()}
+    table["x1"] = [int(i % every == 0) for i in range(600)] if every else table["x1"]
+    target = Target(tmp_path, table, ON)
+    job = JobFile.model_validate(
+        {
+            "name": "s",
+            "method": {"name": "online"},
+            "data": {"task": "regression", "target": "y", "features": list(COLUMNS)},
+        }
+    )
+    data = load_local_data(target.file, "default", data_schema(job), "ant")
+    notes = list(foresee(target.file, job, data, "ant"))
+    if told:
+        (note,) = notes
+        assert note.startswith("a round of the stream would have about 190 rows here, and not 10")
+        assert "'x1'" in note
+        assert "'x0'" not in note
+    else:
+        assert not notes
