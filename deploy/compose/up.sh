@@ -2,6 +2,7 @@
 # Start the federation of docker-compose.yml, and leave the operator's identity in .cluster/operator: `make up`.
 # The first time it makes the federation too. Where the operator's identity is left of one and its volume is gone, it
 # makes no other: its clients would not know it.
+#   KERNFED_UP_WAIT_S=600 seconds for which it waits for the coordinator and the clients
 #   KERNFED_TAG=local KERNFED_PORT=8470 KERNFED_OPERATOR=operator KERNFED_PROJECT=kernfed KERNFED_CLUSTER=.cluster
 # Arguments go to compose before `up`, e.g. -f docker-compose.yml -f deploy/compose.postgres.yml
 set -euo pipefail
@@ -11,7 +12,7 @@ port=${KERNFED_PORT:-8470}
 operator=${KERNFED_OPERATOR:-operator}
 compose=$(deploy/compose/which.sh)
 cluster=${KERNFED_CLUSTER:-.cluster}
-limit_s=120
+limit_s=${KERNFED_UP_WAIT_S:-600}
 
 for image in kernfed-coordinator kernfed-client; do
   if ! docker image inspect "$image:$tag" >/dev/null 2>&1; then
@@ -38,9 +39,11 @@ mkdir -p "$cluster"
 chmod 700 "$cluster"
 rm -rf "$cluster/operator"
 deadline=$((SECONDS + limit_s))
+echo "waiting up to $limit_s s (KERNFED_UP_WAIT_S) for the coordinator to make the identity of $operator"
 until docker cp "$container:/var/lib/kernfed/pki/operator-$operator" "$cluster/operator" >/dev/null 2>&1; do
   if [ $SECONDS -ge $deadline ]; then
-    echo "the coordinator made no identity for $operator in $limit_s s; see: make logs" >&2
+    echo "the coordinator made no identity for $operator in $limit_s s; see: make logs. A slow machine may need more:" >&2
+    echo "KERNFED_UP_WAIT_S=$((2 * limit_s)) make up" >&2
     exit 1
   fi
   sleep 0.5
@@ -53,10 +56,16 @@ connected() {
   docker exec "$container" kernfed client list --identity "/var/lib/kernfed/pki/operator-$operator" --json 2>/dev/null |
     grep -c '"connected": true' || true
 }
-echo "waiting for four clients"
-until [ "$(connected)" -ge 4 ]; do
-  if [ $SECONDS -ge $deadline ]; then
-    echo "not all clients connected in $limit_s s; see: make logs" >&2
+deadline=$((SECONDS + limit_s)) there=-1
+while [ "$there" -lt 4 ]; do
+  now=$(connected)
+  if [ "$now" != "$there" ]; then
+    there=$now
+    echo "waiting up to $((deadline - SECONDS)) s for four clients: $there connected"
+  fi
+  if [ "$there" -lt 4 ] && [ $SECONDS -ge $deadline ]; then
+    echo "$there of four clients connected in $limit_s s; see: make logs. A slow machine may need more:" >&2
+    echo "KERNFED_UP_WAIT_S=$((2 * limit_s)) make up" >&2
     exit 1
   fi
   sleep 1

@@ -20,9 +20,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from matplotlib.figure import Figure
 from rich import box
@@ -155,6 +156,25 @@ async def run_job(client: OperatorClient, method: str, seed: int, progress: Prog
     progress.advance(bar)
     model = MODELS.get(method, "global")
     return Outcome(method, seed, job.job_id, {h: dict(last.clients[h][model]) for h in HOSPITALS})
+
+
+async def watch_processes(daemons: Mapping[Path, subprocess.Popen[bytes]]) -> NoReturn:
+    """End the demo once a daemon has died, with its log's place; `daemons` are by their logs."""
+    while True:
+        for log, process in daemons.items():
+            if (status := process.poll()) is not None:
+                who = "the coordinator" if log.parent.name not in HOSPITALS else f"the client of {log.parent.name}"
+                raise SystemExit(f"{who} died (exit status {status}); its log is {log}")
+        await asyncio.sleep(0.5)
+
+
+async def train_watched(root: Path, seeds: range, daemons: Mapping[Path, subprocess.Popen[bytes]]) -> list[Outcome]:
+    """Train as `train` does, for as long as all daemons live."""
+    watching = asyncio.create_task(watch_processes(daemons))
+    try:
+        return await train(root, seeds)
+    finally:
+        watching.cancel()
 
 
 async def train(root: Path, seeds: range) -> list[Outcome]:
@@ -303,7 +323,8 @@ def main() -> None:
         for hospital in HOSPITALS:
             enrol(root, hospital)
             start(started, root / hospital / "client.log", "kernfed-client", "run", cwd=root / hospital)
-        outcomes = asyncio.run(train(root, seeds))
+        logs = [root / "coordinator.log", *(root / hospital / "client.log" for hospital in HOSPITALS)]
+        outcomes = asyncio.run(train_watched(root, seeds, dict(zip(logs, started, strict=True))))
         show(root, outcomes, seeds)
     console.print(f"All five processes have stopped. {time.monotonic() - began:.0f} s in all.")
 

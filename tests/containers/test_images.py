@@ -12,6 +12,7 @@ from typing import Any
 
 import docker
 import pytest
+from docker.errors import ContainerError
 
 from kernfed_testing.containers import TAG
 
@@ -38,10 +39,15 @@ def image(request: pytest.FixtureRequest, engine: docker.DockerClient) -> Any:
 
 def run(engine: docker.DockerClient, image: Any, command: str) -> str:
     """Run a shell line in a container of an image, without a network."""
-    printed = engine.containers.run(
-        image, entrypoint=["sh", "-c", command], remove=True, network_mode="none", read_only=True
-    )
-    return str(printed.decode())
+    container = engine.containers.create(image, entrypoint=["sh", "-c", command], network_mode="none", read_only=True)
+    try:
+        container.start()
+        status = container.wait()["StatusCode"]
+        if status:
+            raise ContainerError(container, status, command, image, container.logs(stdout=False))
+        return str(container.logs(stderr=False).decode())
+    finally:
+        container.remove(force=True, v=True)  # with the volume that the image asks for
 
 
 def test_user_labels_and_health(image: Any) -> None:

@@ -23,7 +23,7 @@ from kernfed.cli.job_text import (
     signed_text,
 )
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
-from kernfed.cli.output import JsonOption, new_app, print_json, print_note, print_table
+from kernfed.cli.output import JsonOption, new_app, print_folded, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
@@ -179,12 +179,12 @@ def show(
     ]
     for key, value in facts:
         if value:
-            typer.echo(f"{key:<10} {value}")
+            print_folded(f"{key:<10} ", value)
     typer.echo(f"\nsettings{release}")
     lines = list(flat(settings, "not set"))
     width = max(len(key) for key, _ in lines)
     for key, value in lines:
-        typer.echo(f"  {key:<{width}}  {clean(value)}")
+        print_folded(f"  {key:<{width}}  ", clean(value))
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
@@ -196,7 +196,7 @@ def show(
     if told:
         typer.echo("\nnotes and failures")
         for numbered in told[-50:]:
-            typer.echo(f"  {event_line(numbered)}")
+            print_folded("  ", event_line(numbered) or "")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kernfed.federation.events import EventKind, RoundMetrics, Scores
+from kernfed.federation.events import EventKind, JobEvent, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.methods.shares import percent
 from kernfed.metric_names import METRICS, ROW_SHARE, telling_first
@@ -20,17 +20,50 @@ def scores_text(scores: Scores, limit: int = 2) -> str:
     return ", ".join(f"{clean(name)} {number(scores[name])}" for name in names[:limit])
 
 
-def metrics_text(metrics: RoundMetrics) -> str:
-    """A round's metrics in a line, e.g. `global auc 0.89 | local auc 0.86 | certificate 1e-05`."""
-    parts = [f"{clean(model)} {scores_text(scores)}" for model, scores in metrics.pooled.items() if scores]
+def metrics_text(metrics: RoundMetrics, num_clients: int = 0) -> str:
+    """A round's metrics in a line, e.g. `global auc 0.89 (3 of 4 clients) | local auc 0.86 | certificate 1e-05`.
+
+    Of how many clients a model's metrics are is said where they are fewer than `num_clients`.
+    """
+    parts = [
+        f"{clean(model)} {scores_text(scores)}{_of_clients(metrics, model, num_clients)}"
+        for model, scores in metrics.pooled.items()
+        if scores
+    ]
     told = {name: value for name, value in metrics.training.items() if (name, value) != (ROW_SHARE, 1.0)}
     if told:
         parts.append(", ".join(f"{clean(name)} {number(value)}" for name, value in sorted(told.items())))
     return " | ".join(parts)
 
 
-def event_line(numbered: NumberedEvent, num_rounds: int = 0) -> str | None:
-    """An event for a reader of plain text; None where it is not worth a line."""
+def _of_clients(metrics: RoundMetrics, model: str, num_clients: int) -> str:
+    num = sum(model in models for models in metrics.clients.values())
+    return f" ({num} of {num_clients} clients)" if 0 < num < num_clients else ""
+
+
+class Absences:
+    """Which clients miss one step after another: the first is worth a line, and no other until the client is back."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+
+    def tells(self, event: JobEvent) -> bool:
+        """Whether an event is worth a line: any, but of a client that missed a step of this round or the one before."""
+        if event.kind is not EventKind.CLIENT_MISSING:
+            return True
+        before = self._last.get(event.client)
+        self._last[event.client] = event.round_num
+        return before is None or event.round_num > before + 1
+
+
+def event_line(numbered: NumberedEvent, num_rounds: int = 0, num_clients: int = 0) -> str | None:
+    """An event for a reader of plain text; None where it is not worth a line.
+
+    Args:
+        numbered: The event.
+        num_rounds: Of the job; 0: not known.
+        num_clients: That take part in the job; metrics of fewer say of how many they are. 0: not known.
+    """
     event = numbered.event
     client, step, message = clean(event.client), clean(event.step), clean(event.text)
     match event.kind:
@@ -46,7 +79,9 @@ def event_line(numbered: NumberedEvent, num_rounds: int = 0) -> str | None:
             text = message or "no longer waiting"
         case EventKind.ROUND_CLOSED:
             total = f"/{num_rounds}" if num_rounds else ""
-            text = f"round {event.round_num}{total}  {metrics_text(event.metrics or RoundMetrics())}".rstrip()
+            text = (
+                f"round {event.round_num}{total}  {metrics_text(event.metrics or RoundMetrics(), num_clients)}".rstrip()
+            )
         case _:
             return None
     return f"{clock(numbered.time)}  {text}"

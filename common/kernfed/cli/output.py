@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -138,6 +140,19 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
 
 def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], of: Callable[[str], int]) -> list[int]:
     return [max([of(name), *(of(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+
+
+def print_folded(head: str, text: str) -> None:
+    """Print a line; on a terminal that is narrower it goes on below, at blanks, beside its head."""
+    if not sys.stdout.isatty():
+        typer.echo(f"{head}{text}")
+        return
+    width = shutil.get_terminal_size().columns
+    indent = len(head) if len(head) <= width // 2 else 4
+    folded = textwrap.fill(
+        f"{head}{text}", width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    typer.echo(folded)
 
 
 def print_rich(what: Any) -> None:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernfed.cli.job_text import event_line, rounds_text, scores_text, update_json
+from kernfed.cli.job_text import Absences, event_line, rounds_text, scores_text, update_json
 from kernfed.errors import WireError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
@@ -41,6 +41,7 @@ class Progress:
     waiting: str = ""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     """Notes and failures."""
+    absences: Absences = field(default_factory=Absences)
 
     def take(self, update: JobUpdate) -> None:
         """Learn of an update."""
@@ -60,7 +61,8 @@ class Progress:
             case EventKind.ROUND_CLOSED:
                 self._close_round(update.event)
             case EventKind.NOTE | EventKind.CLIENT_JOINED | EventKind.CLIENT_FAILED | EventKind.CLIENT_MISSING:
-                self.lines.append(event_line(update.event) or "")
+                if self.absences.tells(event):
+                    self.lines.append(event_line(update.event) or "")
 
     def _close_round(self, numbered: NumberedEvent) -> None:
         event = numbered.event
@@ -84,7 +86,7 @@ async def show_job(operator: OperatorClient, job_id: str, *, as_json: bool) -> J
 async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
     """One line per event of interest, as they come."""
     job: JobInfo | None = None
-    printed = -QUIET_ROUNDS_S
+    printed, absences = -QUIET_ROUNDS_S, Absences()
     async for update in updates:
         if job is None and update.job is not None:
             typer.echo(f"job {update.job.job_id} ({update.job.method}), submitted by {clean(update.job.submitted_by)}")
@@ -97,8 +99,8 @@ async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
             if now - printed < QUIET_ROUNDS_S and not (job and event.round_num == job.num_rounds):
                 continue
             printed = now
-        line = event_line(update.event, job.num_rounds if job else 0)
-        if line is not None:
+        line = event_line(update.event, job.num_rounds if job else 0, len(job.clients) if job else 0)
+        if line is not None and absences.tells(event):
             typer.echo(line)
             sys.stdout.flush()
     return _ended(job)

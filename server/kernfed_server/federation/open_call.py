@@ -280,7 +280,8 @@ class OpenCall:
                     why = self._sessions.what_is_known(client, self.task_id)
                     if client in self._unsigned:
                         why = "; it asks for the signature of the job's operator (`kernfed job sign`)"
-                    self._observe(EventKind.CLIENT_MISSING, client, f"no answer by the deadline{why}")
+                    limit = "by the deadline" if self._state.is_late(now) else "in the time that cohort.grace_s gives"
+                    self._observe(EventKind.CLIENT_MISSING, client, f"no answer {limit}{why}")
                 return self.outcomes
             if decision is Decision.FAIL:
                 raise quorum_error(self._call, self.outcomes)

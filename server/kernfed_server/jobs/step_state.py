@@ -111,6 +111,10 @@ class StepState:
             return min(self._deadline, max(away[c] for c in self._pending) + self._rules.grace_s)
         return self._deadline
 
+    def is_late(self, now: float) -> bool:
+        """Whether the deadline has passed; a step may close before, without clients that have no session."""
+        return now >= self._deadline
+
     def next_change(self, now: float, away: Away = MappingProxyType({})) -> float:
         """Seconds until time alone may change the decision."""
         wanted = self._deadline if now < self._deadline else self._give_up

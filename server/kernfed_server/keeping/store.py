@@ -164,7 +164,7 @@ class Store:
         return None if stored is None else task_pb2.Submission.FromString(stored)
 
     async def find_job(self, job_id: str) -> JobInfo:
-        """A job by its id, or by a beginning of the id that no other job shares.
+        """A job by its id, or by a beginning of the id that no other job shares; by a job's name, the newest of it.
 
         Raises:
             UnknownJobError: There is none, or several.
@@ -172,10 +172,11 @@ class Store:
         if not job_id:
             raise UnknownJobError("no job id given; `kernfed job list` shows them")
         pattern = t.jobs.c.job_id.startswith(job_id[:128], autoescape=True)
-        query = sa.select(t.jobs).where(pattern).order_by(t.jobs.c.ordinal.desc()).limit(6)
+        last = [t.jobs.c.job_id != job_id, t.jobs.c.name != job_id, t.jobs.c.ordinal.desc()]
+        query = sa.select(t.jobs).where(pattern).order_by(*last).limit(6)
         rows = await self._db.reading(lambda db: db.execute(query).all())
-        exact = [row for row in rows if row.job_id == job_id]
-        if len(exact or rows) != 1:
+        exact = [row for row in rows if job_id in (row.job_id, row.name)]
+        if len(exact[:1] or rows) != 1:
             if not rows:
                 raise UnknownJobError(f"no job {job_id[:128]!r}; `kernfed job list` shows them")
             names = ", ".join(row.job_id for row in rows)

@@ -58,6 +58,18 @@ def test_events_in_a_line_each() -> None:
     assert said(event(EventKind.WAITING)).endswith("no longer waiting")
 
 
+async def test_a_client_that_is_away_has_one_line_until_it_is_back(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two steps a round miss it; metrics say of how many clients they are, model by model."""
+    missed = [event(EventKind.CLIENT_MISSING, client="va", step="s", round_num=i) for i in (1, 1, 2, 2, 3, 7, 7)]
+    of_one = RoundMetrics({"global": {"auc": 0.8}, "local": {"auc": 0.7}}, {"a": {"global": {"auc": 0.8}}})
+    closed = event(EventKind.ROUND_CLOSED, 9, round_num=7, metrics=of_one)
+    ended = JobUpdate(event(EventKind.STATE, 10, message="succeeded"), job(JobState.SUCCEEDED))
+    await plain_lines(stream(JobUpdate(job=job()), *map(JobUpdate, [*missed, closed]), ended))
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "va missed s" in line]) == 2
+    assert lines[-2].endswith("round 7/9  global auc 0.8 (1 of 2 clients) | local auc 0.7")
+
+
 def test_rounds_of_several_models_say_so() -> None:
     """A method that trains models in turn counts the rounds of all of them, in a list too."""
     assert rounds_text(job()) == "2/9"

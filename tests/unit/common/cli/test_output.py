@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kernfed.cli.output import print_json, print_table
+from kernfed.cli.output import print_folded, print_json, print_table
 
 
 def test_signs_that_nobody_sees_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,3 +36,21 @@ def test_a_narrow_terminal_cuts_no_cell(
     assert ("│" in printed) is ruled
     assert len(printed.splitlines()) <= lines
     assert not ruled or max(map(len, printed.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_long_lines_are_folded_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """At blanks and beside the head, with all words; piped, a line stays a line."""
+    head, text = "clients    ", " ".join(f"hospital-{i}," for i in range(30))
+    print_folded(head, text)
+    assert capsys.readouterr().out == f"{head}{text}\n"
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_folded(head, text)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith(head)
+    assert all(line.startswith(" " * len(head)) for line in rest)
+    assert max(map(len, [first, *rest])) <= width
+    assert " ".join([first, *rest]).split() == f"{head}{text}".split()

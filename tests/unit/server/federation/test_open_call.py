@@ -225,6 +225,17 @@ async def test_straggler_that_works_is_told_from_one_that_is_gone(registry: Sess
     assert asked.of(EventKind.CLIENT_MISSING) == [("b", f"no answer by the deadline; {why}")]
 
 
+async def test_a_step_that_closes_before_its_deadline_names_the_grace(registry: SessionRegistry) -> None:
+    """A client without a session is not waited for until the deadline, and the event says which time was over."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=1, deadline_s=100.0, grace_s=0.0).begun()
+    registry.closed(b)
+    asked.reply(a)
+    await asked.result()
+    why = "no answer in the time that cohort.grace_s gives; not connected"
+    assert asked.of(EventKind.CLIENT_MISSING) == [("b", why)]
+
+
 async def test_counted_replies_are_known_until_the_job_ends(registry: SessionRegistry) -> None:
     """A reply that counted is known, and a second one is noted, until the job ends."""
     a = connect(registry, "a")

@@ -90,6 +90,18 @@ async def test_a_beginning_of_an_id_is_enough_while_it_is_unique(store: Store) -
             await store.find_job(unknown)
 
 
+async def test_a_job_s_name_stands_for_the_newest_of_it(store: Store) -> None:
+    """Beside jobs whose names go on from there, and many newer ones; an id comes before a name."""
+    for job_id, name in [("cg-111111", "cg"), ("cg-222222", "cg"), *((f"cg-diff-{i}", "cg-diff") for i in range(8))]:
+        await store.submit(job(job_id, name=name), "")
+    assert (await store.find_job("cg")).job_id == "cg-222222"
+    assert (await store.find_job("cg-diff")).job_id == "cg-diff-7"
+    await store.submit(job("cg", name="other"), "")
+    assert (await store.find_job("cg")).name == "other"
+    with pytest.raises(UnknownJobError, match="may be any of"):
+        await store.find_job("cg-d")
+
+
 async def test_pages_cover_all_jobs_newest_first(store: Store) -> None:
     """Following page tokens shows each job once."""
     for i in range(7):
