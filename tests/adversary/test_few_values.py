@@ -58,7 +58,7 @@ def solved(weights: Floats, lengthscale: float) -> Floats:
 
 
 @guards
-@pytest.mark.parametrize("lengthscale", [0.5, 1.7])
+@pytest.mark.parametrize("lengthscale", [0.5, 1.7, 12.0])
 def test_a_combination_that_one_row_has(tmp_path: Path, policy: str, lengthscale: float) -> None:
     """One step of one job: the target of each row whose combination no other has."""
     table = table_of()

@@ -31,7 +31,7 @@ def test_rows_near_those_of_an_earlier_job_are_foreseen(tmp_path: Path, policy: 
     assert before in refusal
 
 
-@pytest.mark.parametrize(("lengthscale", "refused"), [(1.0, True), (1e3, False)])
+@pytest.mark.parametrize(("lengthscale", "refused"), [(1.0, True), (1e3, True), (1e8, False)])
 def test_columns_that_features_hardly_see_are_foreseen(tmp_path: Path, lengthscale: float, refused: bool) -> None:
     """A lengthscale far beyond the columns is no reason, in scaled columns as in the job."""
     draw = np.random.default_rng(2)

@@ -12,7 +12,7 @@ import structlog
 
 from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
-from kernfed.maths.few.combinations import combinations_of
+from kernfed.maths.few.combinations import all_combinations_of
 from kernfed.wording import listed
 from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.local_job import LocalJob
@@ -47,9 +47,11 @@ def refuse_few_alike(
     lengths = None if lengthscales is None else np.array(lengthscales)
     seen = job.x_train if x is None else x
     least = fewest_alike(job.file.policy, data.rules)
-    found = combinations_of(seen, lengths) if 1 < least <= len(seen) else None
-    if found is None or not (rare := found.rare(least)).any():
+    alike = all_combinations_of(seen, lengths) if 1 < least <= len(seen) else iter(())
+    found = next((combinations for combinations in alike if combinations.rare(least).any()), None)
+    if found is None:
         return
+    rare = found.rare(least)
     names = listed([repr(features[j]) for j in found.columns])
     where = in_file(data.train.row_numbers[rare])
     log.warning("few rows share values of the columns of a job, which is refused", columns=names, rows=where)

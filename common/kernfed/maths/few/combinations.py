@@ -10,6 +10,7 @@ the G combinations, so columns of values that nobody lists are no part of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ _STEPS = range(1, 11)
 """Values lie on a grid where they are whole multiples of one of these parts of their least distance."""
 _NEAR = 1e-6
 _SPANS_NOTHING = 0.1
+_TELLS_NOTHING = 1e-6
+"""Of a column that spans so small a part of a lengthscale, products with another one are lost in rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,37 @@ def combinations_of(
             functions that change as fast as they like.
         grids: Whether whole numbers and decimals can be listed where hardly any comes twice.
     """
+    lengths = _lengths(x, lengthscales)
+    return _listed(x, lengths, np.flatnonzero(lengths > _SPANS_NOTHING), grids=grids)
+
+
+def all_combinations_of(x: Floats, lengthscales: Floats | float | None = None) -> Iterator[Combinations]:
+    """Find them among the columns that functions see best, and among more and more that they hardly see.
+
+    Long lengthscales hide little: of 23 rows and 8 columns of two values, 500 features of a lengthscale of ten times
+    these told the targets of rows that are alone to 2e-7, and of 3 columns, of fifty times, to 3e-12. But columns that
+    are seen less must not make the combinations too many.
+
+    Args:
+        x: (n, P).
+        lengthscales: As of `combinations_of`.
+    """
+    lengths = _lengths(x, lengthscales)
+    lower = np.unique(lengths[(lengths > _TELLS_NOTHING) & (lengths <= _SPANS_NOTHING)])[::-1]
+    for least in (np.nextafter(_SPANS_NOTHING, 1), *lower[:_MOST_COLUMNS]):
+        found = _listed(x, lengths, np.flatnonzero(lengths >= least), grids=True)
+        if found is not None:
+            yield found
+
+
+def _lengths(x: Floats, lengthscales: Floats | float | None) -> Floats:
+    """How many lengthscales the values of each column span, (P,); 0: it is constant."""
     spans = np.ptp(x, axis=0) if len(x) else np.zeros(x.shape[1])
-    lengths = np.full(len(spans), np.inf) if lengthscales is None else spans / lengthscales
-    seen = np.flatnonzero((spans > 0) & (lengths > _SPANS_NOTHING))
+    lengths: Floats = np.where(spans > 0, np.inf, 0.0) if lengthscales is None else spans / lengthscales
+    return lengths
+
+
+def _listed(x: Floats, lengths: Floats, seen: Integers, *, grids: bool) -> Combinations | None:
     if not 0 < len(seen) <= _MOST_COLUMNS:
         return None
     nums = np.array([_num_values(x[:, j], grids) for j in seen])
