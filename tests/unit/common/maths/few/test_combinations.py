@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.maths.few.combinations import combinations_of
+from kernfed.maths.few.combinations import all_combinations_of, combinations_of
 
 
 def columns(num: int, *kinds: int | str) -> Floats:
@@ -64,6 +64,16 @@ def test_columns_that_a_map_hardly_sees() -> None:
     assert found is not None
     assert found.columns.tolist() == [5, 6, 7]
     assert combinations_of(x, seeing) is None
+
+
+@pytest.mark.parametrize(("lengthscale", "told"), [(1.0, True), (50.0, True), (1e8, False)])
+def test_long_lengthscales_hide_no_combination(lengthscale: float, told: bool) -> None:
+    """Six columns count at fifty times their span, and columns that are seen less do not make them too many."""
+    x = columns(60, *[2] * 6, *["real"] * 9)
+    alone = list(all_combinations_of(x[:, :6], lengthscale))
+    beside = list(all_combinations_of(x, np.array([lengthscale] * 6 + [1e3 * lengthscale] * 9)))
+    assert bool(alone) == bool(beside) == told
+    assert all(found.columns.tolist() == [0, 1, 2, 3, 4, 5] for found in (*alone, *beside))
 
 
 def test_numbers_of_which_hardly_any_comes_twice() -> None:
