@@ -46,7 +46,7 @@ def refuse_near_sets(
         dataset: Name of the data set.
         schema: Of the job.
         data: Its rows.
-        refused: Whether the job is refused for another reason, or there is none yet, and so none that counts for others.
+        refused: Whether the job is refused for another reason, or there is none yet: then none counts for others.
 
     Returns:
         Whether other rows are held out than in the last job on the same columns, though most of its rows are the same.
