@@ -1366,12 +1366,25 @@ class Compared(google.protobuf.message.Message):
     NUM_APART_FIELD_NUMBER: builtins.int
     LOSSES_FIELD_NUMBER: builtins.int
     SQUARE_FIELD_NUMBER: builtins.int
+    APART_DISTANCE_FIELD_NUMBER: builtins.int
+    TEST_DISTANCE_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     num_apart: builtins.int
     """Rows kept apart. From 0 to 2^53."""
     square: builtins.float
     """Mean of the squared difference of the two, row by row; copies of a row vary as one. At least 0."""
+    apart_distance: builtins.float
+    """Mean of weight times squared difference of the two models' predictions (over outputs its sum) on these rows. At
+    least 0.
+    """
+    test_distance: builtins.float
+    """Mean of the squared difference on the inputs of the test rows. For the true weights the two are the same. At least
+    0.
+    """
+    num_points: builtins.int
+    """Test rows; 0: there are none, or they were not looked at. From 0 to 2^53."""
     @property
     def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first. Shape (2)."""
@@ -1383,9 +1396,12 @@ class Compared(google.protobuf.message.Message):
         num_apart: builtins.int = ...,
         losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
         square: builtins.float = ...,
+        apart_distance: builtins.float = ...,
+        test_distance: builtins.float = ...,
+        num_points: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["losses", b"losses"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["losses", b"losses", "num_apart", b"num_apart", "num_rows", b"num_rows", "square", b"square"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["apart_distance", b"apart_distance", "losses", b"losses", "num_apart", b"num_apart", "num_points", b"num_points", "num_rows", b"num_rows", "square", b"square", "test_distance", b"test_distance"]) -> None: ...
 
 Global___Compared: typing_extensions.TypeAlias = Compared
 

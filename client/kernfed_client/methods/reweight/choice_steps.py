@@ -14,7 +14,7 @@ from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequ
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
 from kernfed_client.models.small_network import OwnNetwork, check_network
-from kernfed_client.steps.evaluation import encode_targets
+from kernfed_client.steps.evaluation import encode_targets, predict
 
 
 def compare_linear(job: LocalJob, request: CompareLinearRequest) -> Compared:
@@ -24,11 +24,13 @@ def compare_linear(job: LocalJob, request: CompareLinearRequest) -> Compared:
         raise InvalidTensorError(f"{request.step}: models of shape {request.weights.shape}, this client has {want}")
     apart = rows_apart(job)
     z = job.z_train[torch.as_tensor(apart)].cpu().numpy() + job.feature_mean
-    scores = [
-        (z - np.asarray(mean, np.float64)) @ np.asarray(weights, np.float64) + np.asarray(target, np.float64)
-        for weights, mean, target in zip(request.weights, request.feature_means, request.target_means, strict=True)
-    ]
-    return _compared(job, request.variant, apart, scores)
+    scores, tested = [], []
+    for weights, of, target in zip(request.weights, request.feature_means, request.target_means, strict=True):
+        w, mean, offset = (np.asarray(array, np.float64) for array in (weights, of, target))
+        scores.append((z - mean) @ w + offset)
+        if _num_tested(job):
+            tested.append(predict(job, w) + (job.feature_mean - mean) @ w + offset)
+    return _compared(job, request.variant, apart, scores, tested)
 
 
 def compare_networks(job: LocalJob, request: CompareNetworksRequest) -> Compared:
@@ -38,10 +40,12 @@ def compare_networks(job: LocalJob, request: CompareNetworksRequest) -> Compared
     mean, deviation = (np.asarray(array, np.float64) for array in (request.scale.mean, request.scale.deviation))
     networks = [OwnNetwork(request.network, p, mean, deviation) for p in np.array(request.networks, dtype=np.float64)]
     scores = [network.scores(job, job.x_train[apart]) for network in networks] if apart.any() else []
-    return _compared(job, request.variant, apart, scores)
+    tested = [network.scores(job) for network in networks] if _num_tested(job) else []
+    return _compared(job, request.variant, apart, scores, tested)
 
 
-def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats]) -> Compared:
+def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats], tested: list[Array]) -> Compared:
+    """Losses on the rows kept apart, and how far the models lie apart there and on the test rows' inputs."""
     count = int(apart.sum())
     if count == 0:
         return Compared(num_rows=job.num_rows, num_apart=0, losses=np.zeros(2), square=0.0)
@@ -49,7 +53,20 @@ def _compared(job: LocalJob, variant: str, apart: Array, scores: list[Floats]) -
     weights = ratios_of(job, variant).weights[apart]
     losses = np.stack([weights * np.square(found - y).sum(axis=1) for found in scores])
     square = mean_square(losses[0] - losses[1], job.together(np.hstack([job.x_train[apart], y]), apart))
-    return Compared(num_rows=job.num_rows, num_apart=count, losses=losses.mean(axis=1), square=square)
+    return Compared(
+        num_rows=job.num_rows,
+        num_apart=count,
+        losses=losses.mean(axis=1),
+        square=square,
+        apart_distance=float((weights * np.square(scores[0] - scores[1]).sum(axis=1)).mean()),
+        test_distance=float(np.square(tested[0] - tested[1]).sum(axis=1).mean()) if tested else 0.0,
+        num_points=_num_tested(job),
+    )
+
+
+def _num_tested(job: LocalJob) -> int:
+    """Test rows on whose inputs models are compared: all, or none where they are fewer than an aggregate stands for."""
+    return job.num_test_rows if job.num_test_rows >= job.file.policy.min_rows else 0
 
 
 def mean_square(differences: Floats, unit: Integers) -> float:

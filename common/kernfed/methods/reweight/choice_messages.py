@@ -19,7 +19,7 @@ from kernfed.models.network_spec import NetworkSpec
 class Compared(Reply):
     """Weighted losses of two models on the rows kept apart."""
 
-    diagnostics = ("square",)
+    diagnostics = ("square", "apart_distance", "test_distance")
 
     num_rows: Rows
     num_apart: Annotated[int, Range(0, 2**53)]
@@ -28,6 +28,12 @@ class Compared(Reply):
     """Mean of weight times squared error (over outputs its sum) of each model; the weighted one is first."""
     square: Annotated[float, Range(0)]
     """Mean of the squared difference of the two, row by row; copies of a row vary as one."""
+    apart_distance: Annotated[float, Range(0)] = 0.0
+    """Mean of weight times squared difference of the two models' predictions (over outputs its sum) on these rows."""
+    test_distance: Annotated[float, Range(0)] = 0.0
+    """Mean of the squared difference on the inputs of the test rows. For the true weights the two are the same."""
+    num_points: Annotated[int, Range(0, 2**53)] = 0
+    """Test rows; 0: there are none, or they were not looked at."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""

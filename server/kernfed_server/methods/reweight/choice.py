@@ -19,6 +19,8 @@ from kernfed_server.methods.reweight.reweighting import Reweighting
 from kernfed_server.methods.reweight.rules import Choice
 
 GLOBAL = "global"
+_BEYOND = 3.0
+"""So many times as far apart as on the rows kept apart, models on test points are not judged by these rows."""
 WEIGHTED = "weighted"
 """Name of the weighted model where it is not the job's model."""
 
@@ -61,6 +63,11 @@ async def compare(job: Reweighting, request: Request[Compared]) -> None:
     all test points that any row reaches, the unweighted model is delivered where its risk is lower by more than a
     standard error; with ratios to a client's own rows where it is lower. Without rows kept apart it is not.
 
+    For the right weights, Σ_k p_k mean_i w_ki h(x_ki) is the mean of h over the test points, for any h. So the squared
+    difference of the two models has to be as large on test points as on weighted rows. Where it is much larger, the
+    models differ where these rows are not, and a note says so. It does not choose: there the weighted model is worse in
+    most cases, and better by more in the others.
+
     Args:
         job: Takes the choice.
         request: Carries both models, the weighted one first.
@@ -74,13 +81,15 @@ async def compare(job: Reweighting, request: Request[Compared]) -> None:
         job.choice = Choice(math.nan, math.nan, math.nan)
         job.say("no client has rows to keep apart to tell whether weights help; the weighted model is the job's")
         return
-    losses, variance = np.zeros(2), 0.0
+    losses, variance, apart = np.zeros(2), 0.0, 0.0
     for client in sorted(found):
         reply, share = found[client], shares[client] / whole
         own = np.asarray(reply.losses, np.float64)
         losses += share * own
+        apart += share * reply.apart_distance
         variance += share**2 * max(0.0, reply.square - float(own[0] - own[1]) ** 2) / reply.num_apart
     margin = 1.0 if job.variant == MIXTURE else 0.0
+    beyond = _at_points(job, replies, shares) / apart if apart > 0 else 1.0
     choice = job.choice = Choice(float(losses[0]), float(losses[1]), variance**0.5, margin)
     better = "unweighted" if choice.plain else "weighted"
     job.say(
@@ -90,6 +99,23 @@ async def compare(job: Reweighting, request: Request[Compared]) -> None:
         "again to all rows, is the job's model"
         + ("; the other lies beside it as weighted-model.safetensors" if choice.plain else "")
     )
+    if beyond > _BEYOND and not choice.plain:
+        job.say(
+            "the rows kept apart say little of the test points: there the squared difference of the weighted and the "
+            f"unweighted model is {beyond:.3g} times as large as on these rows with their weights, and for the right "
+            "weights it is as large. The weighted model may be the worse one; compare both on test rows with targets, "
+            'or set deliver = "better-on-test"'
+        )
+
+
+def _at_points(job: Reweighting, replies: Mapping[str, Compared], shares: Mapping[str, float]) -> float:
+    """Mean squared difference of the models on the test points that the job's model is for; 0 where none are."""
+    found = {c: reply.test_distance for c, reply in replies.items() if reply.num_points}
+    if job.scope == "target":
+        return found.get(job.settings.target or "", 0.0)
+    weights = {c: shares.get(c, 0.0) if job.scope == "own" else 1.0 for c in sorted(found)}
+    whole = sum(weights.values())
+    return sum(weights[c] * found[c] for c in weights) / whole if whole > 0 else 0.0
 
 
 def tell(job: Reweighting, metrics: RoundMetrics) -> None:

@@ -58,13 +58,19 @@ def test_models_are_compared_on_rows_that_they_have_not_seen(tmp_path: Path) -> 
         parts["w"].append(held.weights * held.facts.mean)
         parts["out"].append(apart)
     z, y, w, out = (np.concatenate(parts[name]) for name in ("z", "y", "w", "out"))
-    for i, weights in enumerate((w, np.ones(len(w)))):
-        predict = weighted_ridge(z[~out], y[~out], weights[~out], 1e-2)
+    predictors = [weighted_ridge(z[~out], y[~out], weights[~out], 1e-2) for weights in (w, np.ones(len(w)))]
+    for i, predict in enumerate(predictors):
         for k, name in enumerate(NAMES):
             apart = parts["out"][k]
             own = ratios_of(jobs[name], "mixture").weights[apart]
             want = (own * np.square(predict(parts["z"][k][apart]) - parts["y"][k][apart])).mean()
             assert seen[name].losses[i] == pytest.approx(want, rel=1e-4)
+    for k, name in enumerate(NAMES):
+        apart, x_test = parts["out"][k], np.sqrt(2 / 60) * np.cos(jobs[name].x_test @ drawn.omega.T + drawn.phase)
+        at_rows, at_tests = (np.square(predictors[0](x) - predictors[1](x)) for x in (parts["z"][k][apart], x_test))
+        own = ratios_of(jobs[name], "mixture").weights[apart]
+        assert seen[name].apart_distance == pytest.approx((own * at_rows).mean(), rel=1e-3)
+        assert (seen[name].test_distance, seen[name].num_points) == (pytest.approx(at_tests.mean(), rel=1e-3), 80)
 
 
 @pytest.mark.parametrize("settings", [{"rounds": 8}, NETWORK], ids=["newton", "fedavg"])
@@ -83,12 +89,16 @@ def test_shown_test_rows_do_not_choose(tmp_path: Path, settings: dict[str, Any])
 @pytest.mark.parametrize("settings", [{"rounds": 8}, NETWORK], ids=["newton", "fedavg"])
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_the_model_of_less_risk_is_delivered(tmp_path: Path, settings: dict[str, Any], factor: float) -> None:
-    """Clients whose rows kept apart tell clearly: that model is the job's, the other lies beside it."""
+    """Clients whose rows kept apart tell clearly: that model is the job's, the other lies beside it.
+
+    The models differ five times as much on the test points, which a note says where the weighted one is delivered.
+    """
     step = "reweight.compare_linear" if "trainer" not in settings else "reweight.compare_networks"
 
     def clear(reply: Any) -> Any:
         losses = np.array([factor, 1.0]) * max(reply.losses[1], 1e-3)
-        return replace(reply, losses=losses, square=float(np.square(losses[0] - losses[1])))
+        far = {"apart_distance": 1.0, "test_distance": 5.0, "num_points": 80}
+        return replace(reply, losses=losses, square=float(np.square(losses[0] - losses[1])), **far)
 
     rows = shifted_rows(60)
     honest = bench(rows, tmp_path)
@@ -98,6 +108,7 @@ def test_the_model_of_less_risk_is_delivered(tmp_path: Path, settings: dict[str,
     assert (last["global"] == last["fedavg"]) == plain
     assert ("weighted" in last) == plain
     told = next(n for n in done.notes if "kept apart, weighed" in n)
+    assert any("say little of the test points" in n and " 5 times" in n for n in done.notes) == (not plain)
     assert f"the {'unweighted' if plain else 'weighted'} one, fitted again to all rows, is the job's model" in told
 
 
