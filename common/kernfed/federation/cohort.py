@@ -7,7 +7,6 @@ order of client names. How a request reaches clients is an `Exchange`: gRPC sess
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +14,12 @@ from typing import Any
 
 from kernfed.errors import PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
+from kernfed.federation.exchange import Call, Exchange, Fault, Wanted, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
-from kernfed.federation.quorum import Quorum, RowsNeeded
+from kernfed.federation.quorum import Quorum
 from kernfed.federation.setup import Check, SetupBook, SetupRequest, pass_all
-from kernfed.federation.weighing import Weighing
-from kernfed.maths.aggregate import is_small, total
+from kernfed.federation.weighing import Weighing, beside
+from kernfed.maths.aggregate import total
 from kernfed.wording import listed
 
 MOST_PREPARATIONS = 3
@@ -159,7 +158,7 @@ class Cohort(Weighing):
 
     async def prepare(self, client: str) -> Fault | None:
         """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
-        return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}")).get(client)
+        return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}", Wanted())).get(client)
 
     def exclude(self, client: str, fault: Fault) -> None:
         """Leave a client out of the rest of the job."""
@@ -252,7 +251,8 @@ class Cohort(Weighing):
             elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
                 text = f"{listed(lost)}: what was prepared there was lost or cut short, and is prepared again"
                 self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
-            outcomes.update(await self._prepare_again(call, [*lacking], attempt, of_all=of_all))
+            wanted = Wanted.by(call, [client for client, o in outcomes.items() if isinstance(o, Reply)])
+            outcomes.update(await self._prepare_again(call, [*lacking], attempt, wanted, of_all=of_all))
         for client, fault in call.unprepared(outcomes).items():
             self._tell_failed(call, client, fault)
         return await self._settle(call, outcomes, optional=optional, refusing=refusing)
@@ -288,16 +288,12 @@ class Cohort(Weighing):
         """Mean of the replies, weighted by training rows: arrays and floats are averaged, counts are summed."""
         replies = await self.ask(request, clients=clients, everyone=everyone, drawn=drawn)
         rows = {client: getattr(reply, "num_rows", 1) for client, reply in replies.items()}
-        if is_small(list(replies.values())):
-            return self.weighted(replies, rows)
-        return await asyncio.to_thread(self.weighted, replies, rows)
+        return await beside(replies, self.weighted, replies, rows)
 
     async def total(self, request: Request[R], *, clients: Iterable[str] | None = None, everyone: bool = False) -> R:
         """Sum of the replies' arrays, floats and counts."""
         replies = await self.ask(request, clients=clients, everyone=everyone)
-        if is_small(list(replies.values())):
-            return total(list(replies.values()))
-        return await asyncio.to_thread(total, list(replies.values()))
+        return await beside(replies, total, list(replies.values()))
 
     def _call(self, request: Request[R], asked: tuple[str, ...], everyone: bool, drawn: bool = False) -> Call[R]:
         n = self._asked[request.step] = self._asked.get(request.step, 0) + 1
@@ -329,17 +325,22 @@ class Cohort(Weighing):
         )
 
     async def _prepare_again(
-        self, call: Call[R], clients: list[str], attempt: int, *, of_all: bool
+        self, call: Call[R], clients: list[str], attempt: int, wanted: Wanted, *, of_all: bool
     ) -> Mapping[str, R | Fault]:
         """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
         again = f"again{attempt if attempt > 1 else ''}"
-        faults = await self._repeat_setup(clients, f"{again}-{call.task_id.rpartition('/')[2]}-{secrets.token_hex(4)}")
+        mark = f"{again}-{call.task_id.rpartition('/')[2]}-{secrets.token_hex(4)}"
+        faults = await self._repeat_setup(clients, mark, wanted)
         ready = tuple(c for c in clients if c not in faults)
-        asked = replace(call, clients=ready, task_id=f"{call.task_id}/{again}", needed=0, rows=RowsNeeded())
+        asked = wanted.of(replace(call, clients=ready, task_id=f"{call.task_id}/{again}"))
         return {**faults, **(await self._exchanged(asked, of_all=of_all) if ready else {})}
 
-    async def _repeat_setup(self, clients: list[str], mark: str) -> dict[str, Fault]:
-        """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client."""
+    async def _repeat_setup(self, clients: list[str], mark: str, wanted: Wanted) -> dict[str, Fault]:
+        """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client.
+
+        Raises:
+            QuorumNotMetError: A step hangs on these clients, and too few of them were prepared as long as it waits.
+        """
         faults: dict[str, Fault] = {}
         for client in clients:
             self._done.begin(client)
@@ -348,7 +349,7 @@ class Cohort(Weighing):
             call = self._call(request, tuple(clients), False)
             self._asked[request.step] -= 1  # what is asked of all keeps its numbers
             task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
-            call = replace(call, task_id=task_id, needed=0, rows=RowsNeeded())
+            call = wanted.of(replace(call, task_id=task_id))
             outcomes = await self._exchanged(call, of_all=True, preparing=True)
             for client in clients:
                 outcome = outcomes.get(client)
@@ -382,11 +383,7 @@ class Cohort(Weighing):
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        refused = self._ledger.refused
-        if is_small(list(replies.values())):
-            found = refused(call.request_of, replies, refusing)
-        else:
-            found = await asyncio.to_thread(refused, call.request_of, replies, refusing)
+        found = await beside(replies, self._ledger.refused, call.request_of, replies, refusing)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault.of(err)
             del replies[client]

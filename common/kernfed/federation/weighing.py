@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar
 
 from kernfed.federation.ledger import Ledger, Loud, Odd
-from kernfed.federation.messages.base import R, Stated
+from kernfed.federation.messages.base import R, Reply, Stated
 from kernfed.federation.quorum import RowsBehind, RowsNeeded
-from kernfed.maths.aggregate import Weighted, weighted_mean
+from kernfed.maths.aggregate import Weighted, is_small, weighted_mean
 from kernfed.maths.shares import capped
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def beside(replies: Mapping[str, Reply], compute: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a function makes of replies; where these are large, it computes beside the event loop."""
+    if is_small(list(replies.values())):
+        return compute(*args, **kwargs)
+    return await asyncio.to_thread(compute, *args, **kwargs)
 
 
 class Weighing:

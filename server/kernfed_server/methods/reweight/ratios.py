@@ -40,6 +40,11 @@ async def weigh(job: Reweighting) -> None:
     recalled = job.recall()
     if not recalled:
         await _find(job)
+        if held := [client for client, reply in job.looked.items() if reply.held]:
+            job.say(
+                f"{listed(held)}: ratios that were found there before the coordinator was stopped are used again; "
+                "the audit log of each client says what left it for them"
+            )
     weighted = [v for v in (*job.variants, *job.apart) if v.removesuffix(APART) != UNWEIGHTED]
     for variant in weighted:
         await use(job, (variant,), "weighed")
