@@ -26,7 +26,7 @@ from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import load_client_file
-from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.job_file import JobFile
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.connection import LineDownError
 from kernfed_client.daemon.reply_store import ReplyStore
@@ -54,6 +54,7 @@ TOLD = (
     "learn them again",
     "goes on without it",
     "out of the pooled problem",
+    "are used again",
 )
 """Words of notes by which a job says that its model is another one."""
 _LONG_S = 1e8
@@ -85,17 +86,19 @@ class Book:
 class Explored:
     """A job on clients `a` and `b`, from one decision to the next."""
 
-    def __init__(self, root: Path, files: Mapping[str, Path], text: str) -> None:
+    def __init__(self, root: Path, files: Mapping[str, Path], job: JobFile, named: Mapping[str, bytes]) -> None:
         """Start all; nothing is delivered yet.
 
         Args:
             root: Empty folder.
             files: Client files, by client.
-            text: Of the job.
+            job: What to run.
+            named: Files that the job names, by SHA-256.
         """
         self._root = root
         self._files = files
-        self._job = parse_job(text)
+        self._job = job
+        self._named = named
         self.books = [Book(None, 0, ())]
         self.events: list[JobEvent] = []
         self.clients: dict[str, Client] = {}
@@ -136,7 +139,7 @@ class Explored:
         exchange = RemoteExchange(self.registry, "ann", self._job.method.name)
         cohort = Cohort(exchange, self._files, job_id=JOB, quorum=section.quorum, observe=self.event)
         run = Run(cohort, self, resumed, self._job.evaluate_every)
-        self.task = asyncio.ensure_future(execute(self._job, cohort, run))
+        self.task = asyncio.ensure_future(execute(self._job, cohort, run, read_file=self._named.__getitem__))
 
     async def kill_coordinator(self, lost: int = 0) -> None:
         """End it, and all lines; the last writes never came to the disk."""
@@ -352,12 +355,15 @@ class Explored:
         ]
 
 
-async def undisturbed(root: Path, files: Mapping[str, Path], text: str) -> dict[str, Array]:
+async def undisturbed(
+    root: Path, files: Mapping[str, Path], job: JobFile, named: Mapping[str, bytes]
+) -> dict[str, Array]:
     """The last checkpoint of the job left in peace."""
-    job, journal = parse_job(text), MemoryJournal()
+    journal = MemoryJournal()
     jobs = {n: LocalJob(JOB, n, load_client_file(f), folder=root / n) for n, f in files.items()}
     cohort = Cohort(InProcessExchange(STEPS, jobs), files, job_id=JOB, quorum=job.cohort.quorum)
-    await execute(job, cohort, Run(cohort, journal, None, job.evaluate_every))
+    run = Run(cohort, journal, None, job.evaluate_every)
+    await execute(job, cohort, run, read_file=named.__getitem__)
     assert journal.last is not None
     return dict(journal.last.state)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
@@ -18,27 +19,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernfed.arrays import Array
-from kernfed.methods import registry
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.job_sections import CohortSection
+from kernfed.methods.registry import METHODS
+from kernfed_testing import variants
 from kernfed_testing.explored import Explored, differs, undisturbed
 from kernfed_testing.federation import COLUMNS, make_csv
+from kernfed_testing.installed import installed
 from kernfed_testing.lines import in_memory
 
-NUM_ROWS, NUM_TRAIN = 14, 2 * 12
-"""Rows of each client's file, and of both clients' training rows together: a job has fewer rounds than these."""
-KEYS = {
-    "fedavg": "",
-    "ofskl": "num_frequencies = 4",
-    "em-kofl": "num_frequencies = 4",
-    "perfedavg": "hidden = 3",
-}
-METHODS = {name: keys for name, keys in KEYS.items() if name in registry.METHODS}
+NUM_ROWS = 14
+"""Of each client's file."""
+SEARCHED = installed(
+    {
+        "fedavg": {"name": "fedavg", "rounds": 6},
+        "ofskl": {"name": "ofskl", "rounds": 6, "num_frequencies": 4},
+        "em-kofl": {"name": "em-kofl", "rounds": 6, "num_frequencies": 4},
+        "perfedavg": {"name": "perfedavg", "rounds": 6, "hidden": 3},
+    }
+)
+"""Jobs that are searched most: of one that forgets, and of such with a memory at their clients."""
+JOBS = {**variants.METHODS, **SEARCHED}
+"""Every method in its variants."""
+QUICK = settings.default is None or settings.default.max_examples <= 100
+FIRST = {table["name"]: label for label, table in reversed(JOBS.items())}
+OTHERS = sorted({*(FIRST.values() if QUICK else JOBS)} - SEARCHED.keys())
+"""Of every other method the first variant; in a thorough search all of them."""
 ACTIONS = (
     *("both", "both", "one", "one", "down", "twice"),
     *("cut", "leave", "close", "kill client", "kill coordinator", "kill both"),
     *("lose a write", "lose writes", "back up client", "restore client"),
     *("revoke", "enrol"),
 )
-QUICK = settings.default is None or settings.default.max_examples <= 100
 
 Action = tuple[str, str, int]
 """What, whom it meets, and how many deliveries follow."""
@@ -47,40 +60,62 @@ Action = tuple[str, str, int]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two clients' files."""
-    found = {}
-    for name in "ab":
-        folder = tmp_path_factory.mktemp(name)
-        (folder / "train.csv").write_text(make_csv(name, NUM_ROWS))
-        found[name] = folder / "client.toml"
-        found[name].write_text(
-            'coordinator = "localhost:1"\ndevice = "cpu"\nthreads = 1\n'
-            '[datasets.default.train]\npath = "train.csv"\n[policy]\nmin_rows = 1\n'
+    return {name: client_file(tmp_path_factory.mktemp(name), name) for name in "ab"}
+
+
+def client_file(folder: Path, name: str) -> Path:
+    """The file of a client that shares all, with its rows beside it."""
+    rows = make_csv(name, NUM_ROWS).replace(",".join(COLUMNS), ",".join(variants.COLUMNS))
+    (folder / "train.csv").write_text(rows)
+    file = folder / "client.toml"
+    file.write_text(
+        'coordinator = "localhost:1"\ndevice = "cpu"\nthreads = 1\nmax_memory_bytes = 1000000000\n'
+        '[datasets.default.train]\npath = "train.csv"\n'
+        f"[policy]\nmin_rows = 1\nallow = {[str(kind) for kind in Kind]}\n"
+    )
+    return file
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, the files that it names, and the last checkpoint that it leaves in peace."""
+
+    file: JobFile
+    named: Mapping[str, bytes]
+    twin: Mapping[str, Array] = field(repr=False)
+
+    def beginning(self, preflight: str) -> JobFile:
+        """The job; with `quorum` it begins without a client, which then joins it where the method lets it."""
+        return self.file.model_copy(update={"cohort": self.file.cohort.model_copy(update={"preflight": preflight})})
+
+
+class Jobs(dict[str, Job]):
+    """Jobs by their labels, each made when it is first asked for."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Path]) -> None:
+        super().__init__()
+        self._folder, self._files = folder, files
+
+    def __missing__(self, label: str) -> Job:
+        folder = self._folder / label
+        folder.mkdir()
+        cohort = CohortSection.model_validate(
+            {"clients": ["a", "b"], "min_clients": 1, "deadline_s": 1e6, "grace_s": 1e6}
         )
-    return found
-
-
-class Twins(dict[str, dict[str, Array]]):
-    """The last checkpoint of each method's job, left in peace."""
+        made, named = variants.job_of({k: "a" if k == "target" else v for k, v in JOBS[label].items()}, folder)
+        file = made.model_copy(update={"name": "explored", "seed": 3, "cohort": cohort})
+        twin = asyncio.run(undisturbed(folder / "twin", self._files, file, named))
+        return self.setdefault(label, Job(file, named, twin))
 
     def __repr__(self) -> str:
         """A word, for whole checkpoints hide in the report of a failure what it was."""
-        return "twins"
+        return "jobs"
 
 
 @pytest.fixture(scope="module")
-def twins(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Twins:
-    """The last checkpoint of each method's job, left in peace."""
-    return Twins({m: asyncio.run(undisturbed(tmp_path_factory.mktemp("twin"), files, job_text(m))) for m in METHODS})
-
-
-def job_text(method: str, preflight: str = "all") -> str:
-    """A job; with `quorum` it begins without a client, which then joins it where the method lets it."""
-    lines = ['name = "explored"', "seed = 3", "[method]", f'name = "{method}"', "rounds = 6", METHODS[method]]
-    lines += ["[cohort]", 'clients = ["a", "b"]', "min_clients = 1", "deadline_s = 1e6", "grace_s = 1e6"]
-    lines += [f'preflight = "{preflight}"']
-    lines += ["[data]", 'task = "regression"', 'target = "y"', f"features = {list(COLUMNS)}".replace("'", '"')]
-    lines += ["[features]", "num_frequencies = 4"] if method == "fedavg" else []
-    return "\n".join(lines) + "\n"
+def jobs(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    """The jobs and their twins."""
+    return Jobs(tmp_path_factory.mktemp("jobs"), files)
 
 
 async def act(world: Explored, action: Action) -> None:
@@ -120,9 +155,8 @@ async def act(world: Explored, action: Action) -> None:
     await world.progress(names, steps)
 
 
-async def run(root: Path, files: dict[str, Path], text: str, actions: Sequence[Action]) -> Explored:
+async def run(files: dict[str, Path], world: Explored, actions: Sequence[Action]) -> Explored:
     """A job under these actions, to its end."""
-    world = Explored(root, files, text)
     for name in files:
         world.start_client(name)
     world.start_coordinator()
@@ -140,17 +174,18 @@ async def run(root: Path, files: dict[str, Path], text: str, actions: Sequence[A
 @pytest.fixture(autouse=True)
 def _in_memory() -> Iterator[None]:
     with in_memory(), contextlib.ExitStack() as patches:
-        if "ofskl" in METHODS:
+        if "online" in METHODS:
             patches.enter_context(mock.patch("kernfed_server.methods.online.newcomers._LOOK_S", 0.0))
         yield
 
 
-def faults(files: dict[str, Path], twin: dict[str, Array], text: str, actions: Sequence[Action]) -> list[str]:
+def faults(files: dict[str, Path], job: Job, actions: Sequence[Action], preflight: str = "all") -> list[str]:
     """What is wrong with a job: other numbers without a word, an answer that counts twice, rows that do."""
+    twin = job.twin
     with tempfile.TemporaryDirectory() as folder:
-        world = asyncio.run(run(Path(folder), files, text, actions))
+        world = asyncio.run(run(files, Explored(Path(folder), files, job.beginning(preflight), job.named), actions))
         if world.failed:  # before round 1 a client without a certificate stops the job, where all are needed
-            return [] if "REVOKED" in world.failed and '"all"' in text else [world.failed]
+            return [] if "REVOKED" in world.failed and preflight == "all" else [world.failed]
         state = world.state
     found = [e.text for e in world.events if "second, different reply" in e.text]
     if not world.told:
@@ -158,33 +193,46 @@ def faults(files: dict[str, Path], twin: dict[str, Array], text: str, actions: S
         if any("gave no metrics when they were last asked" in e.message for e in world.events):
             alike |= {"measured", "run.measured"}
         found += [f"another {name}" for name in differs(state, twin) if name not in alike]
-    if "num_rows" in state and "again" not in str(world.told) and state["num_rows"] > NUM_TRAIN:
-        found.append(f"{state['num_rows']} rows were learned of {NUM_TRAIN}")
+    streamed = METHODS[job.file.method.name].reads_stream
+    if streamed and "again" not in str(world.told) and state["num_rows"] > twin["num_rows"]:
+        found.append(f"{state['num_rows']} rows were learned of {twin['num_rows']}")
     return found
 
 
-@pytest.mark.parametrize("method", METHODS)
+SEQUENCES = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 24)), min_size=2, max_size=12
+)
+PREFLIGHTS = st.sampled_from(["all", "quorum"])
+
+
+@pytest.mark.parametrize("label", SEARCHED)
 @settings(
-    max_examples=10 if QUICK else 500,
+    max_examples=8 if QUICK else 500,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(
-    actions=st.lists(
-        st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 24)), min_size=2, max_size=12
-    ),
-    preflight=st.sampled_from(["all", "quorum"]),
-)
+@given(actions=SEQUENCES, preflight=PREFLIGHTS)
 def test_the_same_model_or_a_word(
-    files: dict[str, Path], twins: Twins, method: str, actions: list[Action], preflight: str
+    files: dict[str, Path], jobs: Jobs, label: str, actions: list[Action], preflight: str
 ) -> None:
     """A job whose rounds were those of its twin leaves its twin's numbers; one whose rounds were not says so."""
-    assert faults(files, twins[method], job_text(method, preflight), actions) == []
+    assert faults(files, jobs[label], actions, preflight) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_left_in_peace(files: dict[str, Path], twins: Twins, method: str) -> None:
+@pytest.mark.parametrize("label", OTHERS)
+@settings(
+    max_examples=2 if QUICK else 300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(actions=SEQUENCES, preflight=PREFLIGHTS)
+def test_every_method(files: dict[str, Path], jobs: Jobs, label: str, actions: list[Action], preflight: str) -> None:
+    """So does a job of any other method, whatever its clients are prepared by."""
+    assert faults(files, jobs[label], actions, preflight) == []
+
+
+@pytest.mark.parametrize("label", SEARCHED)
+def test_left_in_peace(files: dict[str, Path], jobs: Jobs, label: str) -> None:
     """Over lines in memory a job ends as in one process."""
-    assert faults(files, twins[method], job_text(method), []) == []
+    assert faults(files, jobs[label], []) == []
 
 
 FOUND = [
@@ -216,13 +264,13 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("method", "actions"), [found for found in FOUND if found.values[0] in METHODS])
-def test_what_was_found_once(files: dict[str, Path], twins: Twins, method: str, actions: list[Action]) -> None:
+@pytest.mark.parametrize(("label", "actions"), [found for found in FOUND if found.values[0] in JOBS])
+def test_what_was_found_once(files: dict[str, Path], jobs: Jobs, label: str, actions: list[Action]) -> None:
     """The shortest sequences that the search found do no harm any more."""
-    assert faults(files, twins[method], job_text(method), actions) == []
+    assert faults(files, jobs[label], actions) == []
 
 
-def test_a_preparation_that_is_cut_in_its_midst(files: dict[str, Path], twins: Twins) -> None:
+def test_a_preparation_that_is_cut_in_its_midst(files: dict[str, Path], jobs: Jobs) -> None:
     """A client is prepared again, and the coordinator dies within that: the next one asks on, of half a preparation.
 
     Which frames arrive before the end differs from run to run, and so does the outcome.
@@ -232,19 +280,19 @@ def test_a_preparation_that_is_cut_in_its_midst(files: dict[str, Path], twins: T
         *(("cut", "a", 18), ("down", "a", 24), ("close", "a", 16), ("restore client", "b", 14), ("kill both", "a", 9)),
         *(("cut", "b", 13), ("kill both", "a", 22)),
     ]
-    assert faults(files, twins["fedavg"], job_text("fedavg", "quorum"), actions) == []
+    assert faults(files, jobs["fedavg"], actions, "quorum") == []
 
 
-@pytest.mark.skipif("ofskl" not in METHODS, reason="its method is not installed")
-def test_answers_under_scales_that_were_agreed_on_before(files: dict[str, Path], twins: Twins) -> None:
+@pytest.mark.skipif("ofskl" not in JOBS, reason="its method is not installed")
+def test_answers_under_scales_that_were_agreed_on_before(files: dict[str, Path], jobs: Jobs) -> None:
     """Rounds that a client learned under scales which the coordinator lost are learned again under the new ones."""
     actions = [("twice", "a", 5), ("close", "b", 21), ("lose writes", "a", 4), ("leave", "a", 5)]
-    assert faults(files, twins["ofskl"], job_text("ofskl", "quorum"), actions) == []
+    assert faults(files, jobs["ofskl"], actions, "quorum") == []
 
 
-@pytest.mark.skipif("ofskl" not in METHODS, reason="its method is not installed")
-def test_metrics_of_some_of_the_clients(files: dict[str, Path], twins: Twins) -> None:
+@pytest.mark.skipif("ofskl" not in JOBS, reason="its method is not installed")
+def test_metrics_of_some_of_the_clients(files: dict[str, Path], jobs: Jobs) -> None:
     """A client that leaves behind the last step, before all are measured, is named as one without metrics."""
     actions = [("kill client", "b", 22), ("both", "a", 22), ("enrol", "a", 6), ("kill both", "b", 16)]
     actions += [("revoke", "b", 21), ("leave", "a", 17)]
-    assert faults(files, twins["ofskl"], job_text("ofskl", "quorum"), actions) == []
+    assert faults(files, jobs["ofskl"], actions, "quorum") == []
