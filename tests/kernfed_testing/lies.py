@@ -6,6 +6,7 @@ The numbers are read from the dataclasses of the messages, so a field that is ne
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,16 +34,18 @@ A quarter of the weight that points the other way halves what means are of, in s
 _MOST_ROUNDS = 12
 _MOST_ROUNDS_OF_STREAMS = 25
 
-LIES: Mapping[str, Callable[[Any], Any]] = {
-    "x 1e5": lambda value: value * 1e5,
-    "x 1000": lambda value: value * 1000,
-    "x -1": lambda value: -value,
-    "all 0": lambda value: value * 0,
-    "all -1": lambda value: value * 0 - 1,
-    "all 1e308": lambda value: value * 0 + 1e308,
-    "all NaN": lambda value: value * 0 + float("nan"),
+GROWS = "x 3 more each time"
+LIES: Mapping[str, Callable[[Any, int], Any]] = {
+    "x 1e5": lambda value, _: value * 1e5,
+    "x 1000": lambda value, _: value * 1000,
+    GROWS: lambda value, times: value * 3.0**times,
+    "x -1": lambda value, _: -value,
+    "all 0": lambda value, _: value * 0,
+    "all -1": lambda value, _: value * 0 - 1,
+    "all 1e308": lambda value, _: value * 0 + 1e308,
+    "all NaN": lambda value, _: value * 0 + float("nan"),
 }
-"""What becomes of an array or a number."""
+"""What becomes of an array or a number that is told for the so-manieth time."""
 
 OF_COUNTS = ("x 1000", "x -1", "all 0")
 """Those of LIES that leave a whole number one."""
@@ -58,9 +61,14 @@ class Lie:
     kind: str
     """Of LIES."""
 
-    def told(self, reply: Any) -> Any:
-        """The reply with the lie in it."""
-        return _changed(reply, self.path, LIES[self.kind])
+    def told(self, reply: Any, times: int = 1) -> Any:
+        """The reply with the lie in it, told for the so-manieth time."""
+        return _changed(reply, self.path, lambda value: LIES[self.kind](value, times))
+
+    def teller(self) -> Tamper:
+        """Tells the lie in reply after reply."""
+        counted = itertools.count(1)
+        return lambda reply: self.told(reply, next(counted))
 
     def __str__(self) -> str:
         """Step, field and kind."""
@@ -82,6 +90,8 @@ def lies_in(step: str, replies: list[Reply]) -> list[Lie]:
     found = []
     for path, whole in numbers_of(type(replies[0])):
         for kind in OF_COUNTS if whole else LIES:
+            if kind == GROWS and len(path) > 1:  # metrics, which each client has of its own in the report
+                continue
             lie = Lie(step, path, kind)
             if any(_differs(_at(reply, path), _at(lie.told(reply), path)) for reply in replies):
                 found.append(lie)
@@ -222,7 +232,7 @@ class Liars:
         refused = _refused_at_the_door(lie.told(self.seen[lie.step][0]))
         if refused and lie.step in self._at_the_door:
             return replace(self._at_the_door[lie.step], lie=lie)
-        found = verdict(lie, self._run(CLIENTS, {(LIAR, lie.step): lie.told}), self.bounds, self.honest.notes)
+        found = verdict(lie, self._run(CLIENTS, {(LIAR, lie.step): lie.teller()}), self.bounds, self.honest.notes)
         if refused:
             self._at_the_door[lie.step] = found
         return found
