@@ -284,12 +284,12 @@ async def test_who_missed_a_setup_step_is_prepared_again_in_one_process() -> Non
     """As over a network: a client that failed in a step which set up all others does it before it answers again."""
     done: list[tuple[str, str]] = []
 
-    def noted(step: Any) -> Any:
+    def noted(reply: Reply) -> Any:
         def run(client: str, request: Any) -> Reply:
             done.append((client, request.step))
             if (client, request.step) == ("b", "data.centre") and done.count(done[-1]) == 1:
                 raise DataError("its disk was away")
-            return step
+            return reply
 
         return run
 
