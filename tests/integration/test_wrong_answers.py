@@ -17,7 +17,7 @@ from kernfed.wire.codec import encode
 from kernfed_testing import hostile
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.hostile import TRIO
-from kernfed_testing.scripted_client import ScriptedClient, hello
+from kernfed_testing.scripted_client import ScriptedClient
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.redteam]
 no_trace = hostile.no_trace
@@ -171,28 +171,3 @@ async def test_a_client_that_lacks_its_state_for_ever(fed: Federation) -> None:
     assert ended.info.state is JobState.SUCCEEDED
     assert len(asked) == len(set(asked)) == 2 * 4
     assert [e.client for e in ended.of(EventKind.CLIENT_FAILED)] == ["mallory"] * 2
-
-
-async def test_a_client_that_knows_its_task_already(fed: Federation) -> None:
-    """Who comes back and says, fifty thousand times, that it has the task, and answers nothing, misses its deadline."""
-    began = asyncio.Event()
-    known: list[str] = []
-
-    async def leaves(_client: ScriptedClient, task: task_pb2.Task, _reply: Any) -> bool:
-        if task.step == "fedavg.local_update":
-            known.append(task.task_id)
-            began.set()
-        return task.step != "fedavg.local_update"
-
-    text = fed.job("fedavg", TRIO, rounds=1, learning_rate=0.1, cohort_min_clients=2, cohort_deadline_s=2.0)
-    async with ScriptedClient(fed.client_folder("mallory"), fed.ports.federation, misbehave=leaves) as first:
-        await fed.wait_connected(*TRIO)
-        running = asyncio.ensure_future(fed.run(f"report = false\n{text}"))
-        await asyncio.wait_for(began.wait(), 60)
-        again = hello(instance_id="another", known_task_ids=known * 50_000)
-        async with ScriptedClient(fed.client_folder("mallory"), fed.ports.federation, first=again, misbehave=leaves):
-            ended = await running
-        await first.over
-    await fed.wait_disconnected("mallory")
-    assert ended.info.state is JobState.SUCCEEDED
-    assert [e.client for e in ended.of(EventKind.CLIENT_MISSING)] == ["mallory"]
