@@ -19,6 +19,7 @@ FIRST = {METHODS[variant]["name"]: variant for variant in reversed(METHODS) if M
 """A variant of each method."""
 WORST = {
     "dkrr": ["ridge.local_solve.weights all -1", "data.describe.mean x -1", "data.describe.deviation all 1e308"],
+    "personalise": ["personalise.embed.trace all 1e308"],
     "personalise alike": ["personalise.moments.mean x 1000"],
     "personalise fedavg": ["personalise.moments.mean x -1"],
     "personalise newton": ["personalise.hessian_products.products all -1"],

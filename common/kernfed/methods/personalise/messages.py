@@ -116,7 +116,7 @@ class ClientEmbedding(Reply):
             yield "more rows are different than there are"
         if self.largest > (1.0 + _ROUNDING) * self.trace:
             yield "an eigenvalue of the covariance that is larger than their sum"
-        if self.square > _MOST_SQUARE * self.trace**2:
+        if self.square > _MOST_SQUARE * self.trace * self.trace:  # a power of floats overflows, a product does not
             yield "squares of the covariance that are larger than its trace allows"
 
 
