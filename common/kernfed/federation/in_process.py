@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from kernfed.errors import JobStateMissingError, KernfedError
+from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, fields_of, validate
-from kernfed.federation.setup import NEVER, NOTHING, SetupChain
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -25,8 +23,6 @@ class InProcessExchange(Exchange):
     def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:
         self._steps = steps
         self._jobs = jobs
-        self._setup: dict[str, SetupChain] = {}
-        """Of the clients that were prepared from the beginning here."""
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`; there are no stragglers in one process."""
@@ -36,11 +32,9 @@ class InProcessExchange(Exchange):
         for client in call.clients:
             request = as_sent(call.request_of(client), call.float_bits) if shared is None else shared
             try:
-                self._check_setup(call, client)
                 reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
                 validate(reply, call.dims_of(client))
                 call.accept(client, reply)
-                self._keep_setup(call, client)
             except KernfedError as err:
                 fault = outcomes[client] = Fault.of(err)
                 if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
@@ -56,22 +50,6 @@ class InProcessExchange(Exchange):
         if answers < min(call.needed, len(call.clients)) and not answers:
             raise quorum_error(call, outcomes)
         return outcomes
-
-    def _check_setup(self, call: Call[R], client: str) -> None:
-        """As a client's daemon does, refuse an answer that does not stand on what the coordinator counts on."""
-        wanted, kind = call.stands_on.get(client), type(call.request)
-        if wanted == NOTHING:
-            self._setup[client] = SetupChain()
-        here = self._setup[client].under(kind) if client in self._setup else None
-        if wanted is not None and (wanted == NEVER or here not in (None, wanted)):
-            raise JobStateMissingError("what was set up here is not what the coordinator counts on")
-
-    def _keep_setup(self, call: Call[R], client: str) -> None:
-        request = call.request_of(client)
-        if request.setup:
-            call.sent[client] = hashlib.sha256(repr(request).encode()).digest()
-            if client in self._setup:
-                self._setup[client].put(type(request), call.sent[client])
 
 
 def as_sent(message: Any, float_bits: int) -> Any:

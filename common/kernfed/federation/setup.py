@@ -81,7 +81,7 @@ class SetupChain:
 
 NOTHING = hashlib.sha256(b"").digest()
 """`SetupChain.under` where nothing was set up."""
-NEVER = bytes(32)
+_NEVER = bytes(32)
 """The digest of no chain: a client that is asked by it is prepared again."""
 
 
@@ -132,7 +132,7 @@ class SetupBook:
         found = {}
         for client in clients:
             if client in self._broken and not preparing:
-                found[client] = NEVER
+                found[client] = _NEVER
             elif client not in self._unknown:
                 under = self._chains.get(client, SetupChain()).under(request)
                 if under is not None:

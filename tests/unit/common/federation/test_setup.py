@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from kernfed.errors import (
-    DataError,
     InvalidReplyError,
 )
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault
-from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import (
     Centred,
@@ -278,34 +276,6 @@ async def test_a_book_of_before_knows_no_setup() -> None:
     assert await asked.prepare("b") is None
     await asked.ask(MEANS)
     assert list(exchange.calls[-1].stands_on) == ["b"]
-
-
-async def test_who_missed_a_setup_step_is_prepared_again_in_one_process() -> None:
-    """As over a network: a client that failed in a step which set up all others does it before it answers again."""
-    done: list[tuple[str, str]] = []
-
-    def noted(reply: Reply) -> Any:
-        def run(client: str, request: Any) -> Reply:
-            done.append((client, request.step))
-            if (client, request.step) == ("b", "data.centre") and done.count(done[-1]) == 1:
-                raise DataError("its disk was away")
-            return reply
-
-        return run
-
-    steps = {
-        StandardiseRequest: noted(Standardised(num_rows=7, median_distance=0.0)),
-        CentreRequest: noted(Centred(num_rows=7)),
-        MeanEmbeddingRequest: noted(MeanEmbedding(num_rows=7, feature_mean=np.zeros(3), target_mean=np.zeros(1))),
-    }
-    asked = Cohort(InProcessExchange(steps, {"a": "a", "b": "b"}), "ab", job_id="j", quorum=Quorum(1, 0.0))
-    for request in SETUP:
-        await asked.ask(request)
-    asked.enter_round(1)
-    assert set(await asked.ask(MEANS)) == {"a", "b"}
-    assert [step for client, step in done if client == "a"] == ["data.standardise", "data.centre", MEANS.step]
-    again = ["data.standardise", "data.centre", MEANS.step]
-    assert [step for client, step in done if client == "b"] == ["data.standardise", "data.centre", *again]
 
 
 @pytest.mark.parametrize(("forgets", "needed"), [("b", 0), ("bc", 1), ("abc", 2)])
