@@ -54,15 +54,29 @@ class Gate:
         faults, passes = self._cohort.faults, SetupRequest(request, check)
         found = {client: passes.fault(client, replies.get(client, faults.get(client))) for client in asked}
         absent = {client: fault for client, fault in found.items() if fault is not None}
-        if absent and self._strict:
-            _refuse(request.step, len(asked), absent)
-        for client, fault in absent.items():
+        self.leave_out(request.step, len(asked), replies, absent)
+        return replies
+
+    def leave_out(self, step: str, num_clients: int, replies: dict[str, R], faults: Mapping[str, Fault]) -> None:
+        """Take clients out of the job and their replies out of `replies`, or refuse the job if all have to pass.
+
+        Args:
+            step: What they did not pass.
+            num_clients: How many were asked.
+            replies: By client name, changed here.
+            faults: Why, by client name.
+
+        Raises:
+            JobError: All have to pass, or none is left.
+        """
+        if faults and self._strict:
+            _refuse(step, num_clients, faults)
+        for client, fault in faults.items():
             replies.pop(client, None)
             self._cohort.exclude(client, fault)
             self._run.note(f"{client} is left out of this job: {fault.reason}: {fault.message}")
         if not replies:
-            _refuse(request.step, len(asked), absent)
-        return replies
+            _refuse(step, num_clients, faults)
 
     async def once(
         self,

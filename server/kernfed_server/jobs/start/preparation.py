@@ -48,7 +48,7 @@ from kernfed_server.jobs.start.taking import (
     map_request,
     standardise_request,
 )
-from kernfed_server.jobs.start.units import note_units, note_units_beside
+from kernfed_server.jobs.start.units import note_units, note_units_beside, thousandfold
 
 _MOST_TOLD = 8
 _MORE = " and {left} more"
@@ -148,6 +148,7 @@ async def prepare(
         check=lambda _, description: check_description(schema, description),
         later=later,
     )
+    gate.leave_out(DescribeDataRequest.step, len(described), described, thousandfold(schema, described))
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_left_out(schema, described, run)

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from kernfed.arrays import Array, Floats
+from kernfed.errors import DataError
+from kernfed.federation.exchange import Fault
 from kernfed.federation.messages.data import DataDescription, DataSchema
+from kernfed.maths.apart import how_far
 from kernfed.maths.statistics import Moments
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.start.scales import moments_of
+from kernfed_server.jobs.start.scales import FEWEST_CLIENTS, moments_of
 
 FEWEST_ROWS = 8
 """Clients with fewer say little about a deviation."""
@@ -24,6 +27,9 @@ AGREED = 4.0
 
 ALIKE = 1.5
 """...up to this factor."""
+
+THOUSANDFOLD = 300.0
+"""Deviations of the others from which on a client's targets are not taken: nearer to a thousand than to a hundred."""
 
 ELSEWHERE = 3.0
 """Deviations, of its own and of the others', by which a client's mean that is told of differs from theirs."""
@@ -70,6 +76,30 @@ def places(mean: Floats, deviation: Floats) -> Floats:
     apart = mean - np.median(mean, axis=0)
     largest = np.maximum(deviation, np.median(deviation, axis=0))
     return np.divide(apart, largest, out=np.zeros_like(apart), where=largest > 0)
+
+
+def thousandfold(schema: DataSchema, described: Mapping[str, DataDescription]) -> dict[str, Fault]:
+    """Clients whose targets lie `THOUSANDFOLD` of the others' deviations off, or spread so much more, and why.
+
+    Of two clients nobody can say which one is wrong. A range for the target in the job file decides in place of this.
+    """
+    told = {
+        client: (np.array([d.target_mean]), np.array([d.target_deviation]))
+        for client, d in sorted(described.items())
+        if d.num_rows >= FEWEST_ROWS
+    }
+    if len(told) < FEWEST_CLIENTS or any(r.column == schema.target for r in schema.ranges):
+        return {}
+    return {
+        client: Fault.of(
+            DataError(
+                f"its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; check "
+                f"the units of {schema.target!r} at all clients, or say in data.ranges which values are right"
+            )
+        )
+        for client, factor in how_far(told, THOUSANDFOLD).items()
+        if factor >= THOUSANDFOLD
+    }
 
 
 def note_units(schema: DataSchema, described: Mapping[str, DataDescription], run: Run) -> None:

@@ -11,8 +11,9 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.exchange import Fault
+from kernfed.maths.apart import IMPLAUSIBLE, how_far
 from kernfed.methods.distill.messages import TargetMomentsRequest
-from kernfed.methods.distill.scales import ALARM, IMPLAUSIBLE, how_far, implausible
+from kernfed.methods.distill.scales import ALARM, implausible
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup

@@ -15,6 +15,7 @@ from kernfed.errors import ConfigError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
+from kernfed.maths.apart import IMPLAUSIBLE
 from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import inclusion_probabilities, num_drawn, sample_clients
 from kernfed.maths.settling import progress
@@ -33,7 +34,6 @@ from kernfed.methods.distill.messages import (
     StartDistillationRequest,
 )
 from kernfed.methods.distill.public_set import pack, sha256, unpack
-from kernfed.methods.distill.scales import IMPLAUSIBLE
 from kernfed.methods.distill.settings import PLAIN_RIDGE, DistillSettings
 from kernfed.methods.finding import BegunFinding
 from kernfed_server.jobs.diverged import DivergedRunError

@@ -84,7 +84,7 @@ def test_a_mean_of_targets_is_the_one_that_was_described(tmp_path: Path) -> None
 @pytest.mark.parametrize("scales", ["clipped", "moments"])
 def test_a_client_whose_targets_stand_apart_does_not_move_their_mean(tmp_path: Path, scales: str) -> None:
     """A lie told twice: with clipped scales the mean is that of the others, and no note says that the lie counted."""
-    job = make_job("dkrr", cohort="min_clients = 2", data=f'scales = "{scales}"')
+    job = make_job("dkrr", cohort="min_clients = 2", data=f'scales = "{scales}"\nranges = {{y = [-1e9, 1e9]}}')
     far = {"target_mean": 5e4, "target_deviation": 1.0}
     lies = {
         (FOE, "data.describe"): stating(**far),

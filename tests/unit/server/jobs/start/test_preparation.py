@@ -238,6 +238,22 @@ def test_with_preflight_quorum_a_faulty_client_is_left_out(tmp_path: Path, tampe
     assert set(outcome.metrics[-1].clients) == {"ant", "cat"}
 
 
+def test_targets_a_thousand_times_as_large_leave_their_client_out(tmp_path: Path) -> None:
+    """The model is that of the others, bit for bit; a job that needs all is refused, and a stated range decides."""
+    rows = regression_rows(THREE)
+    other = rows | {"bee": replace(rows["bee"], y_train=1000 * rows["bee"].y_train)}
+    job = make_job("dkrr", cohort='preflight = "quorum"')
+    outcome = bench(other, tmp_path).run(job)
+    without = bench({name: r for name, r in rows.items() if name != "bee"}, tmp_path).run(job)
+    assert outcome.weights.tobytes() == without.weights.tobytes()
+    assert any(note.startswith("bee is left out of this job: INVALID_DATA: its targets lie") for note in outcome.notes)
+    with pytest.raises(JobError, match=r"bee: INVALID_DATA: its targets lie .* say in data.ranges which values"):
+        bench(other, tmp_path).run(make_job("dkrr"))
+    assert bench(other, tmp_path).run(make_job("dkrr", data="ranges = {y = [-1e6, 1e6]}")).model is not None
+    two = {name: other[name] for name in ("ant", "bee")}
+    assert any("bee: values spread otherwise" in note for note in bench(two, tmp_path).run(make_job("dkrr")).notes)
+
+
 def test_row_counts_must_add_up_over_classes(tmp_path: Path) -> None:
     """A client cannot claim more rows than its classes have."""
 

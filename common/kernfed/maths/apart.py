@@ -1,0 +1,49 @@
+"""How far a client's targets lie from all others'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kernfed.arrays import Floats
+
+IMPLAUSIBLE = 1000.0
+"""Deviations from which on targets, predictions and public points are not taken."""
+
+Moments = tuple[Floats, Floats]
+"""Mean and deviation of a client's targets, (C,) each."""
+
+
+def how_far(moments: Mapping[str, Moments], limit: float = IMPLAUSIBLE) -> dict[str, float]:
+    """By how many deviations of the other clients' targets each client's own lie off, or spread more; 0 for one client.
+
+    Of three clients and more the farthest is judged first, and where it lies `limit` off the others without it: with
+    few clients its numbers would make theirs look far off.
+
+    Args:
+        moments: By client. The others stand for the plausible by the medians of their means and deviations.
+        limit: Deviations from which on a client says nothing about the others.
+    """
+    found: dict[str, float] = {}
+    left = dict(moments)
+    while True:
+        among = _among(left)
+        worst = max(among, key=lambda client: among[client], default="")
+        if len(left) < 3 or among[worst] < limit:
+            return {client: {**found, **among}[client] for client in moments}
+        found[worst] = among[worst]
+        del left[worst]
+
+
+def _among(moments: Mapping[str, Moments]) -> dict[str, float]:
+    found = {}
+    for client, (mean, deviation) in moments.items():
+        others = [m for name, m in moments.items() if name != client]
+        if not others:
+            return {client: 0.0}
+        level, spread = (np.median([m[i] for m in others], axis=0) for i in (0, 1))
+        usable = spread > 0
+        ratios = np.maximum(np.abs(mean - level), deviation)[usable] / spread[usable]
+        found[client] = float(ratios.max(initial=0.0))
+    return found
