@@ -81,14 +81,15 @@ def places(mean: Floats, deviation: Floats) -> Floats:
 def thousandfold(schema: DataSchema, described: Mapping[str, DataDescription]) -> dict[str, Fault]:
     """Clients whose targets lie `THOUSANDFOLD` of the others' deviations off, or spread so much more, and why.
 
-    Of two clients nobody can say which one is wrong. A range for the target in the job file decides in place of this.
+    Of two clients nobody can say which one is wrong. A range for the target in the job file decides in place of this,
+    and so do the ranges that clients of a job on streams agree on.
     """
     told = {
         client: (np.array([d.target_mean]), np.array([d.target_deviation]))
         for client, d in sorted(described.items())
         if d.num_rows >= FEWEST_ROWS
     }
-    if len(told) < FEWEST_CLIENTS or any(r.column == schema.target for r in schema.ranges):
+    if schema.on_stream or len(told) < FEWEST_CLIENTS or any(r.column == schema.target for r in schema.ranges):
         return {}
     return {
         client: Fault.of(
