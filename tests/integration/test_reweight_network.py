@@ -46,7 +46,7 @@ def job_text(method: str) -> str:
     """A job that trains on linear features, or a network on the columns; what is shared is 12 points a client."""
     points = "" if 'scope = "own"' in method else "num_points = 12\n"
     if points and "[method.ratios]" not in method:
-        method += '\n[method.ratios]\ndenominator = "client"'
+        method += '\n[method.ratios]\ndenominator = "client"\nnum_frequencies = 60'
     features = '[features]\nkernel = "linear"' if "trainer" not in method or '"newton"' in method else ""
     return JOB.format(method=points + method, features=features)
 

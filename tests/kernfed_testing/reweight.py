@@ -57,8 +57,13 @@ def label_shifted_rows(size: int = 240, seed: int = 1) -> dict[str, Rows]:
 def reweight_job(
     *, task: str = "regression", ratios: str = "", network: str = "", cohort: str = "", **settings: Any
 ) -> JobFile:
-    """A reweighted job on two columns; the text arguments are lines of the tables below [method], and of [cohort]."""
+    """A reweighted job on two columns; the text arguments are lines of the tables below [method], and of [cohort].
+
+    Ratios by random features have 60 frequencies, not 200, which takes half the time.
+    """
     settings.setdefault("rounds", 8)
+    if not any(key in ratios for key in ("num_frequencies", "source", "estimator", "model")):
+        ratios = f"{ratios}\nnum_frequencies = 60"
     frequencies = 60 if settings.get("trainer", "newton") == "newton" else None
     tables = f"{cohort}\n[method.ratios]\n{ratios}\n" + (f"[method.network]\n{network}\n" if network else "")
     return make_job("reweight", task=task, num_columns=2, frequencies=frequencies, cohort=tables, **settings)

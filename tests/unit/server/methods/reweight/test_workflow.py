@@ -55,7 +55,7 @@ def prepared(rows: Any, state: Path, job: Any) -> dict[str, LocalJob]:
 def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) -> None:
     """Weights of each client: the library's ratios to everyone's test points, divided by the number of clients."""
     rows = shifted_rows()
-    jobs = prepared(rows, tmp_path, reweight_job(ratios=PAPER))
+    jobs = prepared(rows, tmp_path, reweight_job(ratios=f"{PAPER}num_frequencies = 200"))
     pool = np.concatenate([jobs[c].x_test for c in NAMES])
     pool = pool[np.lexsort(pool.T[::-1])]
     each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
@@ -319,7 +319,7 @@ def test_the_model_that_test_rows_prefer_is_delivered(tmp_path: Path, trainer: s
         wrong.write_text("x0,x1\n" + "\n".join(f"{a},{b}" for a, b in points.tolist()) + "\n")
         section = DatasetSection.model_validate({"train": {"path": str(wrong)}, "unlabelled": {"path": str(wrong)}})
         local.file = local.file.model_copy(update={"datasets": {"default": section}})
-    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": f'{PAPER}clip = "none"'}
+    kept = {**TRAINERS[trainer], "rounds": 20, "ratios": f'{PAPER}num_frequencies = 200\nclip = "none"'}
     done = run(reweight_job(**kept, deliver="better-on-test"), jobs, tmp_path / "out")
     assert "the weighted model is worse than the unweighted one: mean squared error" in notes(done)
     assert done.final.pooled["global"] == done.final.pooled["fedavg"] != done.final.pooled["weighted"]
