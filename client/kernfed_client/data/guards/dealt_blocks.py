@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,9 @@ _SHARE_OF_LEFT = 4
 _SMALL = 4
 """Blocks of fewer than so many times the least number of rows are taken before larger ones."""
 _MOST_JUDGED = 250
-"""Earlier blocks that are judged together with a new one: those that share most rows with it."""
+"""Earlier blocks that are judged together with new ones: those that share most rows with them."""
+_TOGETHER, _MOST_GROUPS = 60, 4
+"""New blocks that are judged at a time, and how often: of a client with very many rows not all are judged so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +235,9 @@ class Dealing:
     def _whole(self, words: Words, unit: Integers, most: int, allowed: Callable[[Integers], bool]) -> Integers:
         """Number of each row's earlier block where that is whole here, (n,), and -1; at least so many rows are left."""
         blocks: list[Integers] = []
-        covers: list[tuple[int, Integers]] = []
-        for kept in self._kept:
-            block = kept.blocks_of(words)
-            covers.append((int((block >= 0).sum()), self._of_whole(block, np.bincount(kept.block), unit, most)))
+        covers = [self._of_whole(kept.blocks_of(words), np.bincount(kept.block), unit, most) for kept in self._kept]
         found, number = np.full(len(words), -1, dtype=np.int64), 0
-        for _, block in sorted(covers, key=lambda cover: -int((cover[1] >= 0).sum())):
+        for block in sorted(covers, key=lambda cover: -int((cover >= 0).sum())):
             taken = np.isin(block, block[(found >= 0) & (block >= 0)])
             block = np.where(taken, -1, block)
             order = np.argsort(block, kind="stable")
@@ -272,13 +272,13 @@ class Dealing:
         """
         weight = np.where(is_new, self.least, 1)
         sizes = np.bincount(block, weight).astype(np.int64)
-        earlier: dict[int, Words] = {}
-        for kept in self._kept:
+        shares: list[_Shares] = []
+        for holder, kept in enumerate(self._kept):
             theirs = kept.blocks_of(words)
             both = theirs >= 0
             num_theirs = int(kept.block.max()) + 1
             pairs, inverse = np.unique(theirs[both] * len(sizes) + block[both], return_inverse=True)
-            shared = np.bincount(inverse, weight[both]).astype(np.int64)
+            shared = np.bincount(inverse, minlength=len(pairs))
             their, own = pairs // len(sizes), pairs % len(sizes)
             their_sizes = np.bincount(kept.block, minlength=num_theirs)
             if _few(own, shared, sizes, their_sizes[their], self.least).any():
@@ -287,26 +287,53 @@ class Dealing:
             mostly[their[2 * shared > sizes[own]]] = True
             if (_few(their, shared, their_sizes, sizes[own], self.least) & mostly).any():
                 return True
-            for name, number in zip(kept.named, np.unique(kept.block), strict=True):
-                if number in their:
-                    earlier[int(name)] = kept.words[kept.block == number]
-        return self._add_up(words, block, is_new, list(earlier.values()))
+            name = kept.named[np.searchsorted(np.unique(kept.block), their)]
+            shares.append(_Shares(np.full(len(their), holder), their, name, own, shared))
+        return self._add_up(words, block, is_new, _Shares(*map(np.concatenate, zip(*shares, strict=True))))
 
     def _add_up(
-        self,
-        words: Words,
-        block: Integers,
-        is_new: np.ndarray[tuple[int], np.dtype[np.bool_]],
-        earlier: Sequence[Words],
+        self, words: Words, block: Integers, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]], shares: _Shares
     ) -> bool:
-        shared = np.array([np.isin(rows, words).sum() for rows in earlier])
-        sets = [earlier[i] for i in np.argsort(shared, kind="stable")[-_MOST_JUDGED:]]
         many: Words = words[is_new][:, None] ^ np.arange(1, self.least, dtype=np.uint64)
-        own = []
-        for number in range(int(block.max()) + 1):
-            more = many[block[is_new] == number].ravel()
-            own.append(np.concatenate([words[block == number], more]))
-        return tells_of_few(own[-1], sets, self.least, own[:-1])
+        num = int(block.max()) + 1
+        for start in range(0, min(num, _TOGETHER * _MOST_GROUPS), _TOGETHER):
+            numbers = range(start, min(start + _TOGETHER, num))
+            own: list[Words] = [
+                np.concatenate([words[block == number], many[block[is_new] == number].ravel()]) for number in numbers
+            ]
+            earlier = [
+                self._kept[holder].words[self._kept[holder].block == number]
+                for holder, number in shares.most_shared(numbers)
+            ]
+            if tells_of_few(own[-1], earlier, self.least, own[:-1]):
+                return True
+        return False
+
+
+class _Shares(NamedTuple):
+    """Earlier blocks and new ones that share rows, p pairs."""
+
+    holder: Integers
+    """Place of the set that holds the earlier one, (p,)."""
+    number: Integers
+    """Of the earlier one in its set, (p,)."""
+    name: Words
+    """Of the earlier one, (p,); see `Dealt.named`."""
+    own: Integers
+    """Number of the new one, (p,)."""
+    shared: Integers
+    """Rows that both have, (p,)."""
+
+    def most_shared(self, numbers: range) -> list[tuple[int, int]]:
+        """Holder and number of the earlier blocks that share most rows with these new ones, the most last."""
+        near = np.flatnonzero((self.own >= numbers.start) & (self.own < numbers.stop))
+        _, first, inverse = np.unique(self.name[near], return_index=True, return_inverse=True)
+        holder = self.holder[near]
+        once = holder == holder[first][inverse]  # a block may lie in several sets
+        total = np.bincount(inverse[once], self.shared[near][once], len(first))
+        order = np.argsort(first)
+        chosen = near[first[order[np.argsort(total[order], kind="stable")[-_MOST_JUDGED:]]]]
+        return list(zip(self.holder[chosen].tolist(), self.number[chosen].tolist(), strict=True))
 
 
 def _words(rows: PartitionData, columns: Sequence[str]) -> Words:

@@ -19,13 +19,22 @@ MOST_BYTES = 256 << 20
 
 
 def kept_sets(folder: Path) -> Iterator[dict[str, Array]]:
-    """Sets that are kept, the longest unused first; what is broken, or of another's writing, is passed over."""
+    """Sets that are kept, the longest unused first; what is damaged, or of another's writing, is passed over."""
     for path in sorted(folder.glob("*.safetensors"), key=_last_used):
         try:
             kept = load(path.read_bytes())
         except (OSError, SafetensorError):
             continue
-        yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
+        if path.stem == _name(kept):
+            yield {key: found for key, found in kept.items() if found.ndim == 1 and found.dtype.kind in "iu"}
+
+
+def _name(found: Mapping[str, Array]) -> str:
+    """The digest of a set's content: a file under another name was damaged."""
+    named = hashlib.sha256()
+    for key in sorted(found):
+        named.update(key.encode() + found[key].tobytes())
+    return named.hexdigest()[:32]
 
 
 def _last_used(path: Path) -> tuple[float, str]:
@@ -37,15 +46,14 @@ def _last_used(path: Path) -> tuple[float, str]:
 
 def keep_set(folder: Path, found: Mapping[str, Array]) -> None:
     """Keep a set under the digest of its content: the same rows of many jobs are one file."""
-    named = hashlib.sha256()
-    for key in sorted(found):
-        named.update(key.encode() + found[key].tobytes())
-    path = folder / f"{named.hexdigest()[:32]}.safetensors"
+    path = folder / f"{_name(found)}.safetensors"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists():
-        path.touch()
-        return
-    files.replace(path, save(dict(found)), durable=True, mode=0o600)
+    content = save(dict(found))
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == content:
+            path.touch()
+            return
+    files.replace(path, content, durable=True, mode=0o600)
     by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
     for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
         with contextlib.suppress(OSError):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
-from kernfed.arrays import Integers
+from kernfed.arrays import Array, Integers
 from kernfed.errors import PolicyError
 from kernfed.rng import Words, stream
-from kernfed_client.data.guards.dealt_blocks import Dealing
+from kernfed_client.data.guards import dealt_blocks
+from kernfed_client.data.guards.dealt_blocks import FOLDER, Dealing
+from kernfed_client.data.guards.kept_sets import kept_sets
 
 LEAST, NUM = 5, 60
 WORDS: Words = stream(0, "words").integers(1 << 62, size=2 * NUM).astype(np.uint64)
@@ -80,3 +84,36 @@ def test_sets_without_end_are_refused_in_the_end(tmp_path: Path) -> None:
     assert refused > 0
     assert 30 < len(told) <= (NUM + NUM // LEAST) // 2
     assert deal(tmp_path, sets[0]).max() == NUM // LEAST - 1
+
+
+@pytest.mark.parametrize("number", [-7, 1 << 62])
+def test_a_damaged_set_is_passed_over(tmp_path: Path, number: int) -> None:
+    """A block's number in which a bit has turned ends no job, and asks for no memory; the set is kept anew."""
+    deal(tmp_path, np.arange(NUM, 2 * NUM))
+    first = deal(tmp_path, np.arange(NUM))
+    path = max((tmp_path / FOLDER).iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    kept = load(path.read_bytes())
+    kept["block"] = np.where(np.arange(NUM) == 0, number, kept["block"])
+    path.write_bytes(save(kept))
+    np.testing.assert_array_equal(deal(tmp_path, np.arange(NUM)), first)
+    assert len(list(kept_sets(tmp_path / FOLDER))) == 2
+
+
+def test_however_many_rows_few_blocks_are_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,000 rows without a tenth of them, hundreds of new blocks are judged in groups beside a bounded number."""
+    judged: list[tuple[int, int]] = []
+
+    def count(new: Array, earlier: Sequence[Array], least: int, beside: Sequence[Array] = ()) -> bool:
+        judged.append((len(earlier), 1 + len(beside)))
+        return len(new) < least
+
+    monkeypatch.setattr(dealt_blocks, "tells_of_few", count)
+    words, draw = np.arange(4000, dtype=np.uint64) * np.uint64(977), stream(0, "many rows")
+    for chosen in (np.arange(4000), np.sort(draw.permutation(4000)[:3600])):
+        dealing = Dealing(tmp_path, LEAST)
+        found = dealing.deal(words[chosen], chosen, lambda places: np.arange(len(places)) // LEAST)
+        dealing.keep()
+    assert int(found.max()) > 300
+    assert sum(num for _, num in judged) > 60
+    assert max(num for num, _ in judged) <= 250
+    assert max(num for _, num in judged) <= 60
