@@ -74,7 +74,6 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     Raises:
         ConfigError: A file is wrong.
         DataError: The data do not fit the job.
-        PolicyError: With blocks of earlier jobs, those of this one would tell about few rows.
     """
     job, _ = load_job(job_path)
     schema = data_schema(job)
@@ -92,10 +91,8 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
                 )
     dealing = None if file.policy.near_jobs == "allow" else Dealing(file.state, file.policy.min_rows)  # none is kept
     data = load_local_data(file, job.cohort.dataset, schema, name, dealing=dealing)
-    if dealing is not None:
-        dealing.check()
     finite_moments(data, schema, job.cohort.dataset)
-    notes += [*site_notes(data, schema), *_policy_notes(file, job, data, name)]
+    notes += [*site_notes(data, schema), *_policy_notes(file, job, data, name, dealing)]
     notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
@@ -152,14 +149,14 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
     ]
 
 
-def _policy_notes(file: ClientFile, job: JobFile, data: LocalData, client: str) -> list[str]:
+def _policy_notes(file: ClientFile, job: JobFile, data: LocalData, client: str, dealing: Dealing | None) -> list[str]:
     operators = file.policy.operators
     operator = operators[0] if operators else ""
     try:
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
         refuse_few_groups(file, job.cohort.dataset, data.train)
-        foreseen = list(foresee(file, job, data, client))
+        foreseen = list(foresee(file, job, data, client, dealing))
     except PolicyError as err:
         return [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}

@@ -20,6 +20,7 @@ from kernfed.methods import rooms
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.guards.row_sets import refuse_near_sets
 from kernfed_client.data.local_job import LocalJob
@@ -29,7 +30,9 @@ Foresight = Callable[[LocalJob, JobFile, tuple[float, ...]], Iterator[str]]
 """(scaled job, its file, lengthscales of its kernel) -> what the site is to know; raises what a step would refuse."""
 
 
-def foresee(file: ClientFile, job: JobFile, data: LocalData, client: str) -> Iterator[str]:
+def foresee(
+    file: ClientFile, job: JobFile, data: LocalData, client: str, dealing: Dealing | None = None
+) -> Iterator[str]:
     """Tell what the site is to know of a job's steps.
 
     Args:
@@ -37,11 +40,14 @@ def foresee(file: ClientFile, job: JobFile, data: LocalData, client: str) -> Ite
         job: The job file.
         data: The rows that the job would have.
         client: This client's name.
+        dealing: By which the rows were dealt into blocks beside those of earlier jobs; None: there were none.
 
     Raises:
         PolicyError: The policy would refuse the job, in the words in which the job would end.
     """
     refuse_near_sets(file, job.cohort.dataset, data_schema(job), data, refused=True)
+    if dealing is not None:
+        dealing.check()
     if data.train.num_rows < 2:
         return
     method = method_of(job.method)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
+from kernfed.errors import PolicyError
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.job_sections import FeaturesSection
+from kernfed_client.check_data import check_data
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_client.foresight import foresee
 from kernfed_testing.adversary import COLUMNS, ON, Target, foreseen, moment_job, rows
@@ -68,3 +72,21 @@ def test_a_stream_whose_rounds_would_grow_is_told(tmp_path: Path, every: int, to
         assert "'x0'" not in note
     else:
         assert not notes
+
+
+def test_blocks_that_are_used_up_are_a_note_like_any_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site sees the rows and columns of its data all the same."""
+
+    def used_up(*_: object) -> NoReturn:
+        raise PolicyError("no block is left")
+
+    monkeypatch.setattr(Dealing, "deal", used_up)
+    lines = ["x,y", *(f"{i},{i % 7}" for i in range(60))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "client.toml").write_text('[datasets.default.train]\npath = "rows.csv"\n')
+    (tmp_path / "job.toml").write_text(
+        'name = "j"\n[method]\nname = "local"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    )
+    report = check_data(tmp_path / "job.toml", tmp_path / "client.toml", "ant")
+    assert "the policy here would refuse this job: no block is left" in report.notes
+    assert report.num_rows + report.num_test_rows == 60
