@@ -14,16 +14,13 @@ from typing import Any
 
 from kernfed.errors import PolicyError, RevokedError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.federation.exchange import Call, Exchange, Fault, Wanted, quorum_error
+from kernfed.federation.exchange import Call, Exchange, Fault, quorum_error
 from kernfed.federation.messages.base import R, Reply, Request, Stated, validate
+from kernfed.federation.preparation import Preparation
 from kernfed.federation.quorum import Quorum
-from kernfed.federation.setup import Check, SetupBook, SetupRequest, pass_all
+from kernfed.federation.setup import Check, pass_all
 from kernfed.federation.weighing import Weighing, beside
 from kernfed.maths.aggregate import total
-from kernfed.wording import listed
-
-MOST_PREPARATIONS = 3
-"""Times that a client is prepared again within a step: it may lose its state once more, or say so for ever."""
 
 
 class Cohort(Weighing):
@@ -52,9 +49,7 @@ class Cohort(Weighing):
         self._asked: dict[str, int] = {}
         self._out_of_round: dict[str, Fault] = {}
         self._excluded: dict[str, Fault] = {}
-        self._setup: list[SetupRequest] = []
-        self._done = SetupBook()
-        self._find_again: Callable[[Sequence[str]], Awaitable[None]] | None = None
+        self._preparation = Preparation(exchange, self._setup_call)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -103,7 +98,7 @@ class Cohort(Weighing):
         """What a later life of the job has to know of each client, as JSON values; `reopen` reads it."""
         stated = {client: [s.num_rows, s.num_test_rows] for client, s in self._ledger.stated.items()}
         excluded = {client: [fault.reason, fault.message] for client, fault in self._excluded.items()}
-        return {"stated": stated, "excluded": excluded, "setup": self._done.to_json()}
+        return {"stated": stated, "excluded": excluded, "setup": self._preparation.book}
 
     def reopen(self, book: Mapping[str, Any]) -> None:
         """Go on where an earlier life of the job was: clients are bound by what they stated, and who was out stays so.
@@ -113,7 +108,7 @@ class Cohort(Weighing):
         """
         self._ledger.register({client: Stated(rows, test) for client, (rows, test) in book["stated"].items()})
         self._excluded = {client: Fault(reason, message) for client, (reason, message) in book["excluded"].items()}
-        self._done.reopen(book.get("setup"), book["stated"])
+        self._preparation.reopen(book.get("setup"), book["stated"])
 
     def enter_round(self, round_num: int) -> None:
         """Open a round: task ids carry its number, and clients that failed in the last one are asked again."""
@@ -145,20 +140,15 @@ class Cohort(Weighing):
 
     def recall(self, request: Request[Any], check: Check = pass_all) -> None:
         """Take a setup request for asked: of an earlier life of this run. One that forgot it is asked again."""
-        self._setup.append(SetupRequest(request, check))
+        self._preparation.recall(request, check)
 
     def restore_by(self, find_again: Callable[[Sequence[str]], Awaitable[None]]) -> None:
-        """State how clients get back what no setup request alone can give them.
-
-        Args:
-            find_again: Is told clients that still lack state when their setup was repeated; it may ask this cohort.
-                They are then prepared and asked again. Called at most `MOST_PREPARATIONS` - 1 times within a step.
-        """
-        self._find_again = find_again
+        """State how clients get back what no setup request alone can give them; see `Preparation.restore_by`."""
+        self._preparation.restore_by(find_again)
 
     async def prepare(self, client: str) -> Fault | None:
         """Ask a client all that was asked of the others before round 1; None: it may be admitted."""
-        return (await self._repeat_setup([client], f"joins-{secrets.token_hex(4)}", Wanted())).get(client)
+        return (await self._preparation.repeat([client], f"joins-{secrets.token_hex(4)}")).get(client)
 
     def exclude(self, client: str, fault: Fault) -> None:
         """Leave a client out of the rest of the job."""
@@ -200,10 +190,10 @@ class Cohort(Weighing):
         if fresh:
             call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
         if request.setup and clients is None:
-            self._done.missed(set(self._clients) - set(asked))
+            self._preparation.missed(set(self._clients) - set(asked))
         replies = await self._ask(call, of_all=clients is None, optional=optional, refusing=refusing)
         if request.setup and clients is None:
-            self._setup.append(SetupRequest(request, check))
+            self._preparation.recall(request, check)
         return replies
 
     async def ask_each(
@@ -242,40 +232,8 @@ class Cohort(Weighing):
     ) -> dict[str, R]:
         request, asked = call.request, call.clients
         self._observe(JobEvent(EventKind.STEP_ASKED, self._round, request.step, message=f"{len(asked)} clients"))
-        outcomes = dict(await self._exchanged(call, of_all=of_all))
-        for attempt in range(1, MOST_PREPARATIONS + 1):
-            if not (lacking := call.unprepared(outcomes)):
-                break
-            if attempt > 1:
-                await self._restore([*lacking])
-            elif lost := [client for client in lacking if client in self.num_rows]:  # others never had any
-                text = f"{listed(lost)}: what was prepared there was lost or cut short, and is prepared again"
-                self._observe(JobEvent(EventKind.NOTE, self._round, request.step, message=text))
-            wanted = Wanted.by(call, [client for client, o in outcomes.items() if isinstance(o, Reply)])
-            outcomes.update(await self._prepare_again(call, [*lacking], attempt, wanted, of_all=of_all))
-        for client, fault in call.unprepared(outcomes).items():
-            self._tell_failed(call, client, fault)
+        outcomes = await self._preparation.ask(call, self.num_rows, of_all=of_all)
         return await self._settle(call, outcomes, optional=optional, refusing=refusing)
-
-    async def _exchanged(self, call: Call[R], *, of_all: bool, preparing: bool = False) -> Mapping[str, R | Fault]:
-        """Outcomes of a call, which says on what setup the answers are to stand; `SetupBook.note` has the arguments."""
-        setup, outcomes = type(call.request), dict[str, R | Fault]()
-        call = replace(call, stands_on=self._done.stands_on(setup, call.clients, preparing=preparing))
-        try:
-            outcomes.update(await self._exchange.ask(call))
-        finally:
-            if setup.setup:
-                self._done.note(call, outcomes, of_all=of_all)
-        return outcomes
-
-    async def _restore(self, clients: Sequence[str]) -> None:
-        find_again, self._find_again = self._find_again, None  # what it asks restores nothing by itself
-        if find_again is None:
-            return
-        try:
-            await find_again(clients)
-        finally:
-            self._find_again = find_again
 
     async def mean(
         self,
@@ -324,46 +282,11 @@ class Cohort(Weighing):
             rows=self._rows_needed(asked if drawn else self._clients),
         )
 
-    async def _prepare_again(
-        self, call: Call[R], clients: list[str], attempt: int, wanted: Wanted, *, of_all: bool
-    ) -> Mapping[str, R | Fault]:
-        """A client lost its state for this job (new disk, new machine): repeat the setup, then the question."""
-        again = f"again{attempt if attempt > 1 else ''}"
-        mark = f"{again}-{call.task_id.rpartition('/')[2]}-{secrets.token_hex(4)}"
-        faults = await self._repeat_setup(clients, mark, wanted)
-        ready = tuple(c for c in clients if c not in faults)
-        asked = wanted.of(replace(call, clients=ready, task_id=f"{call.task_id}/{again}"))
-        return {**faults, **(await self._exchanged(asked, of_all=of_all) if ready else {})}
-
-    async def _repeat_setup(self, clients: list[str], mark: str, wanted: Wanted) -> dict[str, Fault]:
-        """Ask clients all setup requests in their order; `mark` tells these tasks from others. Faults by client.
-
-        Raises:
-            QuorumNotMetError: A step hangs on these clients, and too few of them were prepared as long as it waits.
-        """
-        faults: dict[str, Fault] = {}
-        for client in clients:
-            self._done.begin(client)
-        for i, setup in enumerate(tuple(self._setup)):
-            request = setup.request
-            call = self._call(request, tuple(clients), False)
-            self._asked[request.step] -= 1  # what is asked of all keeps its numbers
-            task_id = f"{self._job_id}/{self._round}/{request.step}/{mark}-{i}"
-            call = wanted.of(replace(call, task_id=task_id))
-            outcomes = await self._exchanged(call, of_all=True, preparing=True)
-            for client in clients:
-                outcome = outcomes.get(client)
-                fault = setup.fault(client, outcome)
-                if fault is not None:
-                    faults[client] = fault
-                    if isinstance(outcome, Reply):  # other faults were told as they arrived
-                        self._tell_failed(call, client, fault)
-            clients = [c for c in clients if c not in faults]
-            if not clients:
-                break
-        for client in clients:
-            self._done.prepared(client)
-        return faults
+    def _setup_call(self, request: Request[Any], clients: tuple[str, ...], mark: str) -> Call[Any]:
+        """Of a setup request that is asked again; what is asked of all keeps its numbers."""
+        call = self._call(request, clients, everyone=False)
+        self._asked[request.step] -= 1
+        return replace(call, task_id=f"{self._job_id}/{self._round}/{request.step}/{mark}")
 
     async def _settle(
         self,
@@ -387,13 +310,9 @@ class Cohort(Weighing):
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault.of(err)
             del replies[client]
-            self._tell_failed(call, client, fault)
+            call.tell_failed(client, fault)
         if len(replies) < call.needed or not call.rows.reached(replies):
             raise quorum_error(call, outcomes)
         if not optional:  # of what the job can do without no model is made
             self._behind.note(call.request, replies)
         return replies
-
-    def _tell_failed(self, call: Call[Any], client: str, fault: Fault) -> None:
-        failed = EventKind.CLIENT_FAILED
-        self._observe(JobEvent(failed, self._round, call.request.step, client, fault.message, fault.reason))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol
 
 from kernfed.errors import DivergedError, JobStateMissingError, KernfedError, QuorumNotMetError, UnavailableError
-from kernfed.federation.events import JobEvent
+from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.messages.base import Dims, R, Reply, Request, validate
 from kernfed.federation.quorum import RowsNeeded
 
@@ -84,25 +84,10 @@ class Call(Generic[R]):
         found = {client: outcomes.get(client) for client in self.clients}
         return {client: o for client, o in found.items() if isinstance(o, Fault) and o.unprepared}
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How long clients that are prepared again are waited for: as the step waits that hangs on them."""
-
-    needed: int = 0
-    """Answers that the step lacks for its quorum without these clients; 0: it can do without them."""
-    everyone: bool = False
-
-    @classmethod
-    def by(cls, call: Call[Any], answered: Collection[str]) -> Wanted:
-        """Wanted for a call that these clients have answered."""
-        lacking = max(call.needed - len(answered), 0 if call.rows.reached(answered) else 1)
-        return cls(lacking, call.everyone)
-
-    def of(self, call: Call[R]) -> Call[R]:
-        """A call to such clients that waits so."""
-        needed = min(self.needed, len(call.clients))
-        return replace(call, needed=needed, everyone=self.everyone, rows=RowsNeeded())
+    def tell_failed(self, client: str, fault: Fault) -> None:
+        """Tell that a client has no answer that counts."""
+        failed = EventKind.CLIENT_FAILED
+        self.observe(JobEvent(failed, self.round_num, self.request.step, client, fault.message, fault.reason))
 
 
 NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon running?")

@@ -38,9 +38,7 @@ class InProcessExchange(Exchange):
             except KernfedError as err:
                 fault = outcomes[client] = Fault.of(err)
                 if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
-                    failed = EventKind.CLIENT_FAILED
-                    step_name = call.request.step
-                    call.observe(JobEvent(failed, call.round_num, step_name, client, fault.message, fault.reason))
+                    call.tell_failed(client, fault)
             else:
                 outcomes[client] = reply
                 call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
