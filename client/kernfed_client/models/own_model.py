@@ -101,6 +101,6 @@ def keep_private_model(
     """Write what `private_model` makes; returns its folder, below the client's state folder."""
     model = private_model(job, kind, arrays, details, scorer, facts, misfits=misfits)
     folder = job.folder / "model"
-    model.save(folder)
+    model.save(folder, durable=job.durable)
     log.info("own model kept", path=str(folder), kind=kind)
     return folder

@@ -95,8 +95,13 @@ class PrivateModel:
         x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
         return reach(self.misfits, spread(self.scorer, x, device), coverage)
 
-    def save(self, folder: Path) -> None:
-        """Write both files, readable by this user alone; the facts, which name the digest of the arrays, last."""
+    def save(self, folder: Path, *, durable: bool = True) -> None:
+        """Write both files, readable by this user alone; the facts, which name the digest of the arrays, last.
+
+        Args:
+            folder: Made where it is missing.
+            durable: Whether to wait for the disk.
+        """
         facts = {
             "format": FORMAT,
             "kind": self.kind,
@@ -110,7 +115,7 @@ class PrivateModel:
         own = {"mean": self.mean, "deviation": self.deviation}
         if self.misfits is not None:
             own[_MISFITS] = self.misfits
-        PAIR.write(folder, facts, {**own, **self.arrays}, durable=True)
+        PAIR.write(folder, facts, {**own, **self.arrays}, durable=durable)
 
 
 def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, Any]], Scorer]) -> PrivateModel:

@@ -56,7 +56,8 @@ def keep_personal_model(job: LocalJob, client: OnlineClient) -> None:
     }
     if own_dictionary is not None:
         details["own"] = asdict(own_dictionary)
-    private_model(job, KIND, arrays, details, online_scorer(arrays, details)).save(job.folder / "model")
+    model = private_model(job, KIND, arrays, details, online_scorer(arrays, details))
+    model.save(job.folder / "model", durable=job.durable)
     _note_weights(job, client, weights)
 
 
