@@ -38,7 +38,10 @@ from kernfed.wording import clean, flat
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="Job id, or a beginning of it that no other job shares.")]
+JobId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Job id, a beginning of it that no other job shares, or a name: its newest job."),
+]
 
 
 @app.command()
@@ -217,7 +220,7 @@ def cancel(
     identity: IdentityOption = None,
     coordinator: CoordinatorOption = None,
 ) -> None:
-    """Stop a job; what it has reached is kept."""
+    """Stop a job; what it has reached is kept. A name stands for the one job of that name that is not over."""
     job = with_operator(identity, coordinator, lambda operator: operator.cancel(job_id))
     if as_json:
         print_json(asdict(job))

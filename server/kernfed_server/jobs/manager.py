@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError
+from kernfed.errors import BusyError, ConfigError, JobError, UnavailableError, UnknownJobError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
@@ -23,6 +23,7 @@ from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.registry import method_of
 from kernfed.pki.submission import sha256_of, signed_job_id
 from kernfed.v1 import task_pb2
+from kernfed.wording import listed
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.signing import sign_late
@@ -226,12 +227,20 @@ class RunManager:
     async def cancel(self, job_id: str, operator: str) -> JobInfo:
         """Stop a job, and wait until it has stopped; of a cancelled job, say so again.
 
+        A job's name stands for the one job of that name that is not over, and otherwise for the newest.
+
         Raises:
-            UnknownJobError: There is none.
+            UnknownJobError: There is none, or several of that name are not over.
             JobError: It is over.
             BusyError: It does not stop in time; it will.
         """
         info = await self.get(job_id)
+        if job_id != info.job_id and job_id == info.name:
+            unfinished = [active.info for active in self._active.values() if active.info.name == job_id]
+            if len(unfinished) > 1:
+                ids = listed([job.job_id for job in unfinished])
+                raise UnknownJobError(f"{len(unfinished)} jobs named {job_id!r} are not over; give one's id: {ids}")
+            info = next(iter(unfinished), info)
         active = self._active.get(info.job_id)
         if active is None:
             info = await self.get(info.job_id)

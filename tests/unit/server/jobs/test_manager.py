@@ -185,6 +185,22 @@ async def test_a_running_job_is_cancelled_and_keeps_its_last_state(tmp_path: Pat
             await w.runs.cancel(following.job_id, "bob")
 
 
+async def test_a_name_cancels_the_one_job_that_is_not_over(tmp_path: Path) -> None:
+    """Of several that are not over none is cancelled; one that is over hides no older one; an id is an id."""
+    async with world(tmp_path, "a", "b") as w:
+        jobs = [await w.submit("twice", [client]) for client in "aab"]
+        with pytest.raises(UnknownJobError) as refused:
+            await w.runs.cancel("twice", "ann")
+        ids = ", ".join(job.job_id for job in jobs)
+        assert str(refused.value) == f"3 jobs named 'twice' are not over; give one's id: {ids}"
+        assert not [job for job in (await w.runs.list_jobs(0, "")).jobs if job.finished_at]
+        for job in jobs[1:]:
+            assert (await w.runs.cancel(job.job_id, "ann")).state is JobState.CANCELLED
+        cancelled = await w.runs.cancel("twice", "ann")
+        assert (cancelled.job_id, cancelled.state) == (jobs[0].job_id, JobState.CANCELLED)
+        assert (await w.runs.cancel("twice", "ann")).job_id == jobs[2].job_id
+
+
 async def test_a_queued_job_is_cancelled_before_it_starts(tmp_path: Path) -> None:
     """Also in the moment between its decision and its first step."""
     async with world(tmp_path, "a") as w:
