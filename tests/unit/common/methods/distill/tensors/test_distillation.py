@@ -124,14 +124,14 @@ def test_fixed_points_by_one_solve(golden: Golden) -> None:
     assert_close(dereg, golden.numbers["fixed_point_dereg"], 1e-10)
     assert spectral_radius(maps) < spectral_radius(maps, k, golden.ridge) < 1
     deregularise, clients = golden.deregulariser(), golden.clients()
-    movements, v = [], np.zeros_like(plain)
-    for _ in range(150):
+    movements, v = [1.0], np.zeros_like(plain)
+    while movements[-1] > 1e-8 and len(movements) <= 150:  # below it rounding is a part of the quotients
         after = mean_predictions([c.predict_public(torch.from_numpy(deregularise(v))).numpy() for c in clients])
         movements.append(relative_movement(v, after))
         v = after
-    found = progress(movements)
+    found = progress(movements[1:])
     assert found.contraction is not None
-    assert -1e-9 < spectral_radius(maps, k, golden.ridge) - found.contraction < 0.01  # from below
+    assert -1e-7 < spectral_radius(maps, k, golden.ridge) - found.contraction < 0.01  # from below
     assert found.distance is not None
     distance = np.linalg.norm(v - dereg) / np.linalg.norm(dereg)
     assert found.distance < 2 * distance + 1e-12
