@@ -22,7 +22,9 @@ def how_far(moments: Mapping[str, Moments], limit: float = IMPLAUSIBLE) -> dict[
     few clients its numbers would make theirs look far off.
 
     Args:
-        moments: By client. The others stand for the plausible by the medians of their means and deviations.
+        moments: By client. The others stand for the plausible by the medians of their means and deviations. Where two
+            of them are in the middle, either's mean is plausible and all between, and the larger deviation: of three
+            clients, one that is far off, with hardly any deviation, would make another one look so.
         limit: Deviations from which on a client says nothing about the others.
     """
     found: dict[str, float] = {}
@@ -42,8 +44,14 @@ def _among(moments: Mapping[str, Moments]) -> dict[str, float]:
         others = [m for name, m in moments.items() if name != client]
         if not others:
             return {client: 0.0}
-        level, spread = (np.median([m[i] for m in others], axis=0) for i in (0, 1))
+        (low, high), (_, spread) = (_middle([m[i] for m in others]) for i in (0, 1))
         usable = spread > 0
-        ratios = np.maximum(np.abs(mean - level), deviation)[usable] / spread[usable]
+        ratios = np.maximum(np.maximum(low - mean, mean - high), deviation)[usable] / spread[usable]
         found[client] = float(ratios.max(initial=0.0))
     return found
+
+
+def _middle(values: list[Floats]) -> tuple[Floats, Floats]:
+    """The two values in the middle, (C,) each; of an odd number they are the median."""
+    ordered = np.sort(np.array(values), axis=0)
+    return ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
