@@ -60,6 +60,8 @@ class DataReport:
     classes: dict[str, list[int]]
     """Training and test rows per class; empty for regression."""
     columns: list[ColumnSummary]
+    refused: bool
+    """Whether the policy here would refuse the job; a note says why."""
     notes: list[str]
 
 
@@ -92,7 +94,8 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     dealing = None if file.policy.near_jobs == "allow" else Dealing(file.state, file.policy.min_rows)  # none is kept
     data = load_local_data(file, job.cohort.dataset, schema, name, dealing=dealing)
     finite_moments(data, schema, job.cohort.dataset)
-    notes += [*site_notes(data, schema), *_policy_notes(file, job, data, name, dealing)]
+    refused, foreseen = _policy_notes(file, job, data, name, dealing)
+    notes += [*site_notes(data, schema), *foreseen]
     notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
@@ -105,6 +108,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         groups=None if data.train.group is None else [data.train.num_groups, data.test.num_groups],
         classes=_class_counts(data),
         columns=_columns(data, [*schema.features, schema.target]),
+        refused=refused,
         notes=notes,
     )
 
@@ -130,7 +134,8 @@ def as_table(report: DataReport) -> RenderableType:
     left_out = max(len(report.columns) - _MAX_COLUMNS, 0)
     for c in [*report.columns[: _MAX_COLUMNS - 1], *report.columns[_MAX_COLUMNS - 1 + left_out :]]:
         columns.add_row(Text(c.name), *(f"{v:.6g}" for v in (c.mean, c.deviation, c.min, c.max)))
-    head = Text(f"{report.client}: data set {report.dataset} fits job {report.job}", style="bold")
+    fits = "fits" if not report.refused else "can be read, but the policy here would refuse"
+    head = Text(f"{report.client}: data set {report.dataset} {fits} job {report.job}", style="bold")
     more = [Text(f"{left_out} columns before the last are not shown; --json has them all")] if left_out else []
     return Group(head, rows, columns, *more, *(Text(f"note: {note}") for note in report.notes))
 
@@ -149,7 +154,10 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
     ]
 
 
-def _policy_notes(file: ClientFile, job: JobFile, data: LocalData, client: str, dealing: Dealing | None) -> list[str]:
+def _policy_notes(
+    file: ClientFile, job: JobFile, data: LocalData, client: str, dealing: Dealing | None
+) -> tuple[bool, list[str]]:
+    # Whether the job would be refused, and what to say.
     operators = file.policy.operators
     operator = operators[0] if operators else ""
     try:
@@ -158,14 +166,14 @@ def _policy_notes(file: ClientFile, job: JobFile, data: LocalData, client: str, 
         refuse_few_groups(file, job.cohort.dataset, data.train)
         foreseen = list(foresee(file, job, data, client, dealing))
     except PolicyError as err:
-        return [f"the policy here would refuse this job: {err}"]
+        return True, [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}
     for request in (*SHARED_REQUESTS, *(method_of(job.method).steps or ())):
         for kind in request.kinds:
             # Kinds that no policy allows by itself are for settings that few jobs have.
             if kind in DEFAULT_KINDS and kind not in file.policy.allow:
                 steps.setdefault(kind, []).append(request.step)
-    return foreseen + [
+    return False, foreseen + [
         f"policy.allow lacks {kind}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
         for kind, asked in steps.items()
     ]

@@ -43,7 +43,7 @@ MODELS = {"local": "local", "personalise": "personal"}
 """Which model of a method is compared; of the others the global one."""
 BIN = Path(sys.executable).parent
 COLOURS = {"local": "#999999", "dkrr": "#E69F00", "fedavg": "#56B4E9", "newton": "#009E73", "personalise": "#CC79A7"}
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 JOB_TIMEOUT_S = 300.0
 
 console = Console(highlight=False, soft_wrap=True)
@@ -66,7 +66,7 @@ def command(name: str, *args: str | Path) -> list[str]:
 
 def run(name: str, *args: str | Path) -> str:
     """Run a command to its end and return what it printed."""
-    done = subprocess.run(command(name, *args), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command(name, *args), capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name} {args[0]} failed:\n{done.stderr}")
     return done.stdout
@@ -125,7 +125,7 @@ def enrol(root: Path, hospital: str) -> None:
     )
 
 
-async def wait_for_clients(client: OperatorClient) -> None:
+async def wait_for_clients(client: OperatorClient, root: Path) -> None:
     """Wait until all four daemons are connected."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -133,7 +133,7 @@ async def wait_for_clients(client: OperatorClient) -> None:
             if {c.name for c in await client.clients() if c.connected} >= set(HOSPITALS):
                 return
         if time.monotonic() > deadline:
-            raise SystemExit(f"the clients did not connect within {START_TIMEOUT_S:g} s; read the logs in the folder")
+            raise SystemExit(f"the clients did not connect within {START_TIMEOUT_S:g} s; read {root}/*/client.log")
         await asyncio.sleep(0.2)
 
 
@@ -182,7 +182,7 @@ async def train(root: Path, seeds: range) -> list[Outcome]:
     operator = next((root / "pki").glob("operator-*"))
     columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with OperatorClient(Identity.load(operator)) as client:
-        await wait_for_clients(client)
+        await wait_for_clients(client, root)
         console.print("Four hospitals are connected:", ", ".join(HOSPITALS))
         with Progress(*columns, console=console) as progress:
             bar = progress.add_task("training", total=len(METHODS) * len(seeds))

@@ -31,11 +31,12 @@ HISTORY = 200
 
 BIN = Path(sys.executable).parent
 LIMIT_S = 180.0
+START_TIMEOUT_S = 300.0
 
 
 def run(name: str, *args: str | Path) -> str:
     """Run a command to its end and return what it printed."""
-    done = subprocess.run([str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name} {args[0]} failed:\n{done.stderr}")
     return done.stdout
@@ -109,13 +110,13 @@ async def learn(root: Path, stations: dict[str, Station]) -> None:
     """Feed, kill, restart, count."""
     operator = next((root / "pki").glob("operator-*"))
     async with OperatorClient(Identity.load(operator)) as client:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             with contextlib.suppress(KernfedError):
                 if {c.name for c in await client.clients() if c.connected} >= set(STATIONS):
                     break
             if time.monotonic() > deadline:
-                raise SystemExit("the clients did not connect; read the logs in the folder")
+                raise SystemExit(f"the clients did not connect; read {root}/*/kernfed-client.log")
             await asyncio.sleep(0.2)
         job = await client.submit(
             (HERE / "online.toml").read_text().replace("metrics_every = 50", "metrics_every = 20")
@@ -198,10 +199,10 @@ def main() -> None:
     daemons = [Daemon(root, "kernfed-coordinator", "run", "--port-file", "ports")]
     try:
         daemons[0].start()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not (root / "ports").exists():
             if time.monotonic() > deadline:
-                raise SystemExit("the coordinator did not start; read the log in the folder")
+                raise SystemExit(f"the coordinator did not start; read {root}/kernfed-coordinator.log")
             time.sleep(0.05)
         stations = {name: Station(root, name) for name in STATIONS}
         daemons += [s.daemon for s in stations.values()]

@@ -26,6 +26,7 @@ EXACT = 2**53
 """Greatest integer up to which every integer is a float64."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_COMMA = re.compile(r"[+-]?[0-9][0-9.]*(,[0-9.]+)+")
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -33,6 +34,7 @@ class Misread(enum.Enum):
     """Why a cell is not a number."""
 
     TEXT = "text where a number is needed"
+    COMMA = "a comma in a number; write a decimal point, and nothing between thousands"
     NAN = "nan"
     INTEGER = "an integer beyond 2^53, which would be rounded; leave the column out, or write a number with an exponent"
 
@@ -66,7 +68,7 @@ def _read_text(cell: str) -> float | Misread:
     try:
         value = float(text)
     except ValueError:
-        return Misread.TEXT
+        return Misread.COMMA if _COMMA.fullmatch(text) else Misread.TEXT
     return Misread.NAN if value != value else value
 
 

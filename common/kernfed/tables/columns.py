@@ -56,7 +56,7 @@ def locate_columns(source: Source, present: Sequence[str], wanted: Sequence[str]
         found.extend(at[:1])
     if problems:
         if any("is missing" in p for p in problems):
-            problems.append(_listing(source, present, bool(found)))
+            problems.append(_listing(source, present, bool(found) or any("did you mean" in p for p in problems)))
         source.refuse(f"\n{source.where}: ".join(problems), public="; ".join(public[:MAX_LISTED]))
     return found
 

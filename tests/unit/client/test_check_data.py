@@ -118,12 +118,14 @@ def test_bad_files_end_with_3_and_the_key(site: Path) -> None:
 
 
 def test_a_refusal_by_policy_is_noted(site: Path) -> None:
-    """A job that the policy would refuse is noted, and is no error."""
+    """A job that the policy would refuse is no error; the first line says so, and a note says why."""
     with (site / "client.toml").open("a") as file:
         file.write("[policy]\nmin_rows = 1000\n")
-    done = run(HEART / "newton.toml", "--config", site / "client.toml", "--json")
+    done = run(HEART / "newton.toml", "--config", site / "client.toml")
     assert done.returncode == 0
-    assert any("policy.min_rows" in note for note in json.loads(done.stdout)["notes"])
+    first, _, rest = done.stdout.partition("\n")
+    assert "the policy here would refuse job heart-newton" in first
+    assert "policy.min_rows" in rest
 
 
 def test_rows_outside_of_the_jobs_ranges_are_shown(site: Path) -> None:

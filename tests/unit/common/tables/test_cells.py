@@ -115,6 +115,9 @@ def test_missing_tokens_and_booleans_of_classes(tmp_path: Path, name: str) -> No
     ("cell", "value"),
     [
         ("1_000", Misread.TEXT),
+        ("1,5", Misread.COMMA),
+        ("-1.234,56", Misread.COMMA),
+        ("1,5 mg", Misread.TEXT),
         ("\u0661\u0662", Misread.TEXT),
         ("\u00a01", Misread.TEXT),
         ("1\u00a0000", Misread.TEXT),
