@@ -36,7 +36,9 @@ START_TIMEOUT_S = 300.0
 
 def run(name: str, *args: str | Path) -> str:
     """Run a command to its end and return what it printed."""
-    done = subprocess.run([str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        [str(BIN / name), *map(str, args)], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+    )
     if done.returncode != 0:
         raise SystemExit(f"{name} {args[0]} failed:\n{done.stderr}")
     return done.stdout
