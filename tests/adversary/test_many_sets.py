@@ -103,3 +103,19 @@ def test_rows_that_come_are_blocks_of_their_own(tmp_path: Path) -> None:
         assert sum(map(len, found)) == num
         blocks += found
     assert len(set(blocks)) == 19
+
+
+def test_groups_that_a_site_names_later(tmp_path: Path) -> None:
+    """Blocks of a job before, of ten rows, would hold parts of groups, and too few of them."""
+    table = rows(NUM, seed=7) | {"patient": [f"p{place // 4}" for place in range(NUM)]}
+    target = Target(tmp_path, table)
+    blocks_told(target, [{}])
+    section = target.file.datasets["default"].model_copy(update={"group": "patient"})
+    target.file = target.file.model_copy(update={"datasets": {"default": section}})
+    data = target.local_job().load("default", data_schema(moment_job()))
+    assert data.block is not None
+    assert data.train.group is not None
+    for block in np.unique(data.block):
+        its = data.train.group[data.block == block]
+        assert len(set(its)) >= MIN_ROWS
+        assert set(its).isdisjoint(data.train.group[data.block != block])

@@ -21,6 +21,7 @@ from kernfed.arrays import Integers
 from kernfed.errors import PolicyError
 from kernfed.rng import Words
 from kernfed.tables.records import mixed
+from kernfed_client.data.guards.joined_blocks import joined_blocks
 from kernfed_client.data.guards.kept_sets import keep_set, kept_sets
 from kernfed_client.data.guards.records import told_apart
 from kernfed_client.data.guards.row_spans import tells_of_few
@@ -128,7 +129,7 @@ class Dealing:
         Raises:
             PolicyError: As of `deal`.
         """
-        group = rows.group
+        units = None if rows.group is None else np.unique(rows.group, return_inverse=True, return_counts=True)[1:]
 
         def fresh(places: Integers) -> Integers:
             if len(places) == len(first):
@@ -136,7 +137,10 @@ class Dealing:
             return blocks_of(rows.take(places), columns, self.least, least_groups).of_rows
 
         def allowed(places: Integers) -> bool:
-            return group is None or len(np.unique(group[places])) >= least_groups
+            if units is None:
+                return True
+            groups = np.unique(units[0][places])
+            return len(groups) >= least_groups and int(units[1][groups].sum()) == len(places)
 
         return self.deal(_words(rows, columns), belonging(rows), fresh, allowed)
 
@@ -161,8 +165,9 @@ class Dealing:
         mine = Dealt.of(words, np.arange(len(words)))
         known = [kept for kept in self._kept if np.array_equal(kept.words, mine.words)]
         if known:
-            found = np.empty(len(words), dtype=np.int64)
-            found[mine.block] = known[-1].block
+            dealt = np.empty(len(words), dtype=np.int64)
+            dealt[mine.block] = known[-1].block
+            found = joined_blocks(dealt, lambda places: len(places) >= self.least and allowed(places))
         elif self._kept and not self.begun:
             found = self._beside(words, unit, fresh, allowed)
         else:
@@ -294,13 +299,13 @@ class Dealing:
     def _add_up(
         self, words: Words, block: Integers, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]], shares: _Shares
     ) -> bool:
-        many: Words = words[is_new][:, None] ^ np.arange(1, self.least, dtype=np.uint64)
         num = int(block.max()) + 1
         for start in range(0, min(num, _TOGETHER * _MOST_GROUPS), _TOGETHER):
             numbers = range(start, min(start + _TOGETHER, num))
-            own: list[Words] = [
-                np.concatenate([words[block == number], many[block[is_new] == number].ravel()]) for number in numbers
-            ]
+            own: list[Words] = []
+            for number in numbers:
+                come = words[is_new & (block == number)][:1, None] ^ np.arange(self.least, dtype=np.uint64)
+                own.append(np.concatenate([words[~is_new & (block == number)], come.ravel()]))
             earlier = [
                 self._kept[holder].words[self._kept[holder].block == number]
                 for holder, number in shares.most_shared(numbers)

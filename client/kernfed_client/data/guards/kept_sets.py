@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -15,7 +14,8 @@ from kernfed import files
 from kernfed.arrays import Array
 
 MOST_BYTES = 256 << 20
-"""Most disk that the sets of a folder take; beyond it those longest unused are forgotten."""
+"""Most disk that the sets of a folder take; beyond it large ones, those longest unused first, are forgotten: few jobs
+on many rows let no set of few rows be forgotten."""
 
 
 def kept_sets(folder: Path) -> Iterator[dict[str, Array]]:
@@ -54,7 +54,18 @@ def keep_set(folder: Path, found: Mapping[str, Array]) -> None:
             path.touch()
             return
     files.replace(path, content, durable=True, mode=0o600)
-    by_age = sorted(folder.glob("*.safetensors"), key=_last_used, reverse=True)
-    for old in by_age[max(1, int(np.searchsorted(np.cumsum([p.lstat().st_size for p in by_age]), MOST_BYTES))) :]:
+    left = MOST_BYTES - path.lstat().st_size
+    for old in sorted(set(folder.glob("*.safetensors")) - {path}, key=_use):
         with contextlib.suppress(OSError):
-            old.unlink(missing_ok=True)
+            left -= old.lstat().st_size
+            if left < 0:
+                old.unlink(missing_ok=True)
+
+
+def _use(path: Path) -> tuple[int, float, str]:
+    """Small sets before those of twice the size, and of a size those used last."""
+    when, name = _last_used(path)
+    try:
+        return path.lstat().st_size.bit_length(), -when, name
+    except OSError:
+        return 0, -when, name

@@ -67,11 +67,11 @@ def _alike(sets: Sequence[Integers], num: int) -> tuple[Integers, Integers]:
     mark = np.zeros(num, dtype=np.int64)
     for rows, own in zip(sets, marks, strict=True):
         mark[rows] += own  # sums wrap; two of the same have 62 bits to differ in
-    _, first, sizes = np.unique(mark, return_index=True, return_counts=True)
-    member = np.zeros((len(sets), num), dtype=np.bool_)
+    _, alike, sizes = np.unique(mark, return_inverse=True, return_counts=True)
+    member = np.zeros((len(sets), len(sizes)), dtype=np.int64)
     for has, rows in zip(member, sets, strict=True):
-        has[rows] = True
-    return member[:, first].astype(np.int64), sizes
+        has[alike[rows]] = 1
+    return member, sizes
 
 
 def _echelon(rows: Integers) -> Integers:

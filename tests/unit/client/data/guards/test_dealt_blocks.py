@@ -51,6 +51,14 @@ def test_a_unit_is_not_divided(tmp_path: Path) -> None:
     assert set(found[:10]).isdisjoint(found[10:])
 
 
+def test_a_site_that_asks_for_more_rows_has_larger_blocks(tmp_path: Path) -> None:
+    """Also on rows that a job took before: former blocks are joined, which tells nothing new."""
+    first = deal(tmp_path, np.arange(NUM))
+    second = Dealing(tmp_path, 12).deal(WORDS[:NUM], np.arange(NUM), lambda places: np.zeros_like(places))
+    assert 12 <= np.bincount(second).min() <= np.bincount(second).max() < 24
+    assert all(len(np.unique(second[first == number])) == 1 for number in np.unique(first))
+
+
 def test_a_set_again_and_rows_that_come_cost_nothing(tmp_path: Path) -> None:
     """In whatever order; new rows are blocks of their own."""
     first = deal(tmp_path, np.arange(NUM))

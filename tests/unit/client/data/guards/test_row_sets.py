@@ -94,6 +94,17 @@ def test_the_longest_unused_are_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     ask(site(tmp_path, 61))
 
 
+def test_large_sets_let_no_small_one_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs on many rows would else make room for other blocks of few rows, and these together tell each of them."""
+    monkeypatch.setattr(kept_sets, "MOST_BYTES", 10_000)
+    for num in (10, 20, *range(500, 510)):
+        kept_sets.keep_set(tmp_path, {"words": np.arange(num)})
+    sizes = sorted(len(kept["words"]) for kept in kept_sets.kept_sets(tmp_path))
+    assert sizes[:2] == [10, 20]
+    assert len(sizes) == 4
+    assert sizes[-1] == 509
+
+
 def test_what_a_client_did_not_write_is_passed_over(tmp_path: Path) -> None:
     """Arrays of another shape or kind, a folder and a link that leads nowhere, where sets are kept."""
     ask(site(tmp_path, 60))
