@@ -10,7 +10,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.settings import StreamSettings
-from kernfed.methods.online.stream_step import rows_of_round
+from kernfed.methods.online.stream_step import GROWN, rows_of_round
 from kernfed.methods.registry import METHODS
 from kernfed.wording import listed
 from kernfed_client.data.local_job import LocalJob
@@ -20,8 +20,6 @@ from kernfed_client.methods.online.taking import fewest_of, most_rows
 
 _MOST_LOOKED_AT = 5_000
 """Rows that are looked at."""
-_GROWN = 4
-"""So many times its rows, and a round is told to have grown."""
 
 
 def _online(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> Iterator[str]:
@@ -37,9 +35,9 @@ def _online(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> It
     found = sizes(columns, wanted, fewest, most_rows(job, fewest))
     nums = [num for num, _ in found] or [wanted]
     usual = int(np.median(np.repeat(nums, nums)))  # of most rows, for many small rounds hold few
-    if usual < _GROWN * wanted:
+    if usual < GROWN * wanted:
         return
-    grown = [places for num, places in found if num >= _GROWN * wanted]
+    grown = [places for num, places in found if num >= GROWN * wanted]
     blamed = Counter(place for places in grown for place in places)
     names = [*job.schema.features, job.schema.target]
     shown = listed([repr(names[j]) for j, num in blamed.most_common() if 2 * num >= len(grown)] or ["several in turn"])

@@ -10,6 +10,9 @@ from kernfed.federation.messages.base import Dim, MaxLength, Message, R_co, Rang
 
 Count = Annotated[int, Range(0, 2**53)]
 
+GROWN = 4
+"""So many times its rows, and a round is told to have grown."""
+
 
 def rows_of_round(batch_rows: int, least_rows: int) -> int:
     """Rows of a client in a round: `batch_rows` rounded down to a multiple of its policy's least number, at least that.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kernfed.methods.online.stream_step import StreamTold
+from kernfed.methods.online.stream_step import GROWN, StreamTold
 from kernfed_server.jobs.run import Run
 
 _TIMES_WITHOUT_ROWS = 3
-_GROWN = 4
-"""So many times its rows, and a round is told to have grown."""
 REMEDY = (
     "`kernfed-client check-data` there names the columns: leave these out, or let its administrator set "
     'policy.sparse_columns or policy.few_values = "allow"'
@@ -159,7 +157,7 @@ class GrownRounds:
     def __init__(self, run: Run, wanted: Mapping[str, int]) -> None:
         """Take the rows of a round, by the client, that its policy and the job ask for."""
         self._run = run
-        self._told = {client: rows * _GROWN // 2 for client, rows in wanted.items()}
+        self._told = {client: rows * GROWN // 2 for client, rows in wanted.items()}
         self._wanted = wanted
 
     def note(self, round_num: int, replies: Mapping[str, StreamReply]) -> None:
