@@ -134,7 +134,7 @@ class Database:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_AFTER_S, self._flush_soon)
 
     def waiting_events(self, job_id: str) -> list[NumberedEvent]:
-        """Events of a job that are not written yet, in order."""
+        """Events of a job that are not written yet, in order. Called in the worker thread."""
         with self._lock:
             return [event for of, event in self._pending if of == job_id]
 

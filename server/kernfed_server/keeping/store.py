@@ -225,14 +225,16 @@ class Store:
         wanted = frozenset(kinds)
         if wanted:
             query = query.where(t.events.c.kind.in_([kind.value for kind in wanted]))
-        found = [event_from(row) for row in await self._db.reading(lambda db: db.execute(query).all())]
+
+        def work(db: Connection) -> tuple[Sequence[sa.Row[Any]], list[NumberedEvent]]:
+            # Both in the worker thread, which alone writes events: those that it is about to write are in neither.
+            return db.execute(query).all(), self._db.waiting_events(job_id)
+
+        rows, waiting = await self._db.reading(work)
+        found = [event_from(row) for row in rows]
         if len(found) < limit:
             after = found[-1].sequence if found else first - 1
-            found += [
-                e
-                for e in self._db.waiting_events(job_id)
-                if e.sequence > after and (not wanted or e.event.kind in wanted)
-            ]
+            found += [e for e in waiting if e.sequence > after and (not wanted or e.event.kind in wanted)]
         return found[:limit]
 
     async def save_checkpoint(

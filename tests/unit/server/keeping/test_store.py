@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import threading
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +27,7 @@ from kernfed_server.keeping.store import Resumption, Store
 from kernfed_server.keeping.store_rows import event_columns
 from kernfed_testing import postgres
 from kernfed_testing.books import OWNER
+from kernfed_testing.limits import LIMIT_S
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -162,6 +166,32 @@ async def test_events_wait_for_a_disk_that_is_full(store: Store, url: str, monke
     await store.update_job(job(round_num=2))
     assert [tuple(row) for row in rows_of(url, "SELECT sequence FROM events ORDER BY sequence")] == [(1,), (2,), (3,)]
     assert [e.event.message for e in await store.events("a-111111")] == ["stored", "waits", ""]
+
+
+async def test_events_that_are_being_written_are_read_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads while the next write is under way is told of what waits for the disk all the same."""
+    await store.submit(job(), "")
+    calls, under_way, gate = itertools.count(1), threading.Event(), threading.Event()
+
+    def full(*_: object) -> None:
+        if next(calls) == 2:
+            under_way.set()
+            assert gate.wait(LIMIT_S)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(database, "event_columns", full)
+    store.add_event("a-111111", NumberedEvent(1, NOW, JobEvent(EventKind.NOTE, message="waits")))
+    reading = asyncio.ensure_future(store.events("a-111111"))
+    writing = asyncio.ensure_future(store.update_job(job()))
+    await asyncio.sleep(0)
+    assert under_way.wait(LIMIT_S)  # the event loop goes on once the store writes again
+    try:
+        assert [e.event.message for e in await reading] == ["waits"]
+    finally:
+        gate.set()
+    with pytest.raises(DiskFullError, match="disk is full"):
+        await writing
+    monkeypatch.setattr(database, "event_columns", event_columns)
 
 
 async def test_an_event_whose_commit_was_not_acknowledged_counts_once(store: Store) -> None:
