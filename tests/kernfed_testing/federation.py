@@ -73,6 +73,7 @@ class Federation:
         heartbeat_s: tuple[float, float] = (0.3, 5.0),
         coordinator: str = "",
         drain_s: float = 1.0,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Prepare; entering the context starts everything and leaving it ends everything.
 
@@ -87,6 +88,7 @@ class Federation:
             heartbeat_s: Interval and timeout.
             coordinator: More lines for the coordinator file.
             drain_s: Of the coordinator file.
+            environment: More of the environment of processes, by client, and of `coordinator`.
         """
         self.root = root
         self.data = dict(clients) if isinstance(clients, Mapping) else {name: make_csv(name) for name in clients}
@@ -98,6 +100,7 @@ class Federation:
         self._heartbeat_s = heartbeat_s
         self._coordinator_settings = coordinator
         self._drain_s = drain_s
+        self._environment = environment or {}
         self.ports = Ports(0, 0)
         self.proxies: dict[str, Proxy] = {}
         self.clients: dict[str, Any] = {}
@@ -288,7 +291,8 @@ class Federation:
 
     def _make_coordinator(self) -> Node:
         if self.processes:
-            return Process("kernfed_server", "run", cwd=self.root, fresh=self._fresh)
+            environment = self._environment.get("coordinator")
+            return Process("kernfed_server", "run", cwd=self.root, env=environment, fresh=self._fresh)
 
         async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
             def announce(ports: Ports) -> None:
@@ -302,7 +306,8 @@ class Federation:
 
     def _make_client(self, name: str) -> Node:
         if self.processes:
-            return Process("kernfed_client", "run", cwd=self.client_folder(name), fresh=self._fresh)
+            folder, environment = self.client_folder(name), self._environment.get(name)
+            return Process("kernfed_client", "run", cwd=folder, env=environment, fresh=self._fresh)
 
         async def run(stop: asyncio.Event, ready: Callable[[], None]) -> None:
             self.daemons[name] = ClientDaemon(load_client_file(self.client_folder(name) / "client.toml"))
