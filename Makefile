@@ -44,9 +44,9 @@ lint-rules:
 # Processes that tests start find the source compiled, wherever they may write it.
 unexport PYTHONDONTWRITEBYTECODE
 # Two workers; one that has no more tests takes half of the other's. Tests with sockets wait as long as they compute:
-# with them twice as many workers keep two cores busy, and each test has twice its limit.
+# with them twice as many workers keep two cores busy.
 PYTEST := $(PY) -m pytest --dist worksteal -n 2
-PYTEST_WAITING := $(PY) -m pytest --dist worksteal -n 4 --timeout 240
+PYTEST_WAITING := $(PY) -m pytest --dist worksteal -n 4
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
 	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit \

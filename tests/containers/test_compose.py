@@ -14,9 +14,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from kernfed_testing.containers import TAG, free_port
+from kernfed_testing.containers import TAG
+from kernfed_testing.ports import free_port
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).resolve().parents[2]
 OVERRIDES = ("deploy/compose.gpu.yml", "deploy/compose.postgres.yml")

@@ -11,7 +11,7 @@ from kernfed.federation.events import EventKind, JobEvent
 from kernfed_testing.containers import Cluster, until
 from kernfed_testing.running_job import Running
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def waits(event: JobEvent) -> bool:

@@ -16,8 +16,6 @@ from docker.errors import ContainerError
 
 from kernfed_testing.containers import TAG
 
-pytestmark = pytest.mark.timeout(300)
-
 IMAGES = ("kernfed-coordinator", "kernfed-client")
 MAX_MB = {"kernfed-coordinator": 600, "kernfed-client": 1500}
 """Bounds on the images' sizes with a base of Debian packages and torch for CPUs, with a little room."""

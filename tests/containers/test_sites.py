@@ -12,7 +12,7 @@ import pytest
 from kernfed.federation.events import EventKind
 from kernfed_testing.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster, until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 NEXT = "test-next"
 NEXT_VERSION = "99.0.0"

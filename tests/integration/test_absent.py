@@ -9,7 +9,7 @@ from kernfed.errors import RevokedError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.pki.federation import FederationPki
 from kernfed_testing.federation import Federation
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 
 async def test_a_job_goes_on_without_the_absent_and_the_revoked(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from kernfed_testing.commands import run_command
 from kernfed_testing.distill import made_job, made_rows
 from kernfed_testing.federation import Federation
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def csv_of(num_clients: int, size: int) -> Mapping[str, str]:
     """Clients' files: ten rows of the third data set each."""

@@ -14,7 +14,8 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.gate import Gate
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 
 AB = ["a", "b"]
 

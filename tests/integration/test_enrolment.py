@@ -40,7 +40,7 @@ from kernfed_client.enrol import enrol
 from kernfed_testing.bare_coordinator import Coordinator, serving
 from kernfed_testing.federation import Federation
 from kernfed_testing.identities import Identities, make_identities
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 
 @pytest.fixture

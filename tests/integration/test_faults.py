@@ -18,7 +18,8 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
 from kernfed_testing.gate import Gate
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 
 ABC = ["a", "b", "c"]
 
@@ -81,7 +82,7 @@ async def test_impossible_quorum_fails_at_once(tmp_path: Path) -> None:
     """A quorum that a refusal makes impossible is not waited for; the operator reads who refused and why."""
     settings = {"c": '[policy]\nmethods = ["newton"]'}
     async with Federation(tmp_path, ABC, settings=settings) as fed:
-        ended = await asyncio.wait_for(fed.run(fed.job("probe", cohort_min_clients=3)), 15)
+        ended = await asyncio.wait_for(fed.run(fed.job("probe", cohort_min_clients=3)), LIMIT_S)
     assert ended.info.state is JobState.FAILED
     assert ended.info.error_reason == "QUORUM_NOT_MET"
     assert "c: REFUSED_BY_POLICY" in ended.info.error_message

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernfed_testing.commands import LIMIT_S
 from kernfed_testing.federation import Federation
+from kernfed_testing.limits import LIMIT_S
 
 SPARE = 40
 """Descriptors that the coordinator may open beside those that it has."""

@@ -16,8 +16,6 @@ from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Federation
 
-pytestmark = pytest.mark.timeout(200)
-
 ABC = ["a", "b", "c"]
 METHODS = {
     "newton": 'name = "newton"\nloss = "cross-entropy"\nrounds = 8',

@@ -24,7 +24,8 @@ from kernfed_client.daemon.health import HEALTH_FILE
 from kernfed_server.services.health import Health
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

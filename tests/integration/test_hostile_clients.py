@@ -20,7 +20,8 @@ from kernfed.v1 import ridge_pb2, task_pb2
 from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
 from kernfed_testing.hostile import STEP, TRIO, job, mallory, with_reply
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,7 +18,8 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon.intake import MAX_ENDING
 from kernfed_testing.hostile_coordinator import features, prepare, victim
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 from kernfed_testing.scripted_coordinator import Line
 
 SLOW = GradientDescentRequest(

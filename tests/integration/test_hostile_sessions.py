@@ -19,7 +19,8 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
 from kernfed_testing.hostile import TRIO, Logs, mallory
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from kernfed_server.app import Coordinator, Ports
 from kernfed_server.config import load_coordinator_file
 from kernfed_testing.federation import make_csv
 from kernfed_testing.identities import make_identities
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 
 def has_ipv6() -> bool:

@@ -13,7 +13,7 @@ import grpc.aio
 from kernfed.pki.identity import Identity, channel_credentials, server_credentials
 from kernfed.wire.channel import CHANNEL_OPTIONS, KEEPALIVE_INTERVAL_S, SERVER_OPTIONS
 from kernfed_testing.identities import make_identities
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 FASTER = 20
 

@@ -18,7 +18,8 @@ from kernfed_client.models.kept_models import find_kept_model
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Ended, Federation
-from kernfed_testing.nodes import LIMIT_S, Process
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import Process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -22,7 +22,8 @@ from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.crashing_coordinator import POINTS, ROUND
 from kernfed_testing.federation import Federation
-from kernfed_testing.nodes import LIMIT_S, Process
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import Process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

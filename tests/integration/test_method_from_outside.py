@@ -12,6 +12,7 @@ import pytest
 
 from kernfed.federation.events import JobState
 from kernfed_testing.federation import Federation
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Node, Process
 from kernfed_testing.places import HEART, ROOT
 
@@ -39,9 +40,9 @@ def test_it_runs_in_a_simulation(installed: str) -> None:
     command = [sys.executable, "-m", "kernfed_simulation", str(MEDIAN / "heart.toml"), "--json"]
     command += ["--data", str(HEART / "data" / "cleveland.csv"), "--partition", "iid", "--clients", "4"]
     env = {**os.environ, "PYTHONPATH": installed}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
     assert '"state": "succeeded"' in done.stdout.lower(), done.stderr
-    alone = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    alone = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert alone.returncode == 3
     assert "median" in alone.stderr
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernfed.federation.events import JobState
 from kernfed_testing.federation import Federation
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 
 async def refused(package: str, config: Path) -> str:

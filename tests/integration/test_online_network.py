@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 ABC = ["a", "b", "c"]
 GRADIENTS = "num_kernels = 7\nkernels_per_round = 3\nnum_frequencies = 8"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernfed.federation.events import EventKind
 from kernfed_testing.federation import Federation
+from kernfed_testing.limits import LIMIT_S
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
@@ -39,7 +40,7 @@ async def run(block: str, folder: Path, place: Path | None = None) -> str:
         env={**os.environ, "PATH": path, "HOME": str(folder), "COLUMNS": "200", "PLACE": str(place or folder)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,7 +37,7 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.identities import make_identities
 from kernfed_testing.job_world import World, probe_toml, world
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.operator_service import serving
 
 
@@ -215,7 +215,7 @@ async def test_no_coordinator_is_said_in_words(tmp_path: Path) -> None:
     """The diagnosis names the address and what to check."""
     async with serving(tmp_path) as service:
         address, identity = service.address, Identity.load(service.operator)
-    async with OperatorClient(identity, address, timeout_s=5) as operator:
+    async with OperatorClient(identity, address, timeout_s=LIMIT_S) as operator:
         with pytest.raises(UnavailableError, match=address):
             await operator.clients()
 
@@ -323,7 +323,7 @@ async def test_a_watch_goes_on_when_the_coordinator_comes_back(tmp_path: Path) -
     seen = asyncio.Event()
     async with world(tmp_path / "data", "a") as w:
         server, port = await start(w, 0)
-        operator = OperatorClient(Identity.load(pki.operator), f"localhost:{port}", timeout_s=10)
+        operator = OperatorClient(Identity.load(pki.operator), f"localhost:{port}", timeout_s=LIMIT_S)
         job = await operator.submit(probe_toml("demo", ["a"]))
         watching = asyncio.ensure_future(follow(operator, job.job_id, seen))
         w.script.go("demo")

@@ -20,8 +20,6 @@ from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation
 from kernfed_testing.personalise import concept_rows
 
-pytestmark = pytest.mark.timeout(300)
-
 JOB = """
 name = "concepts"
 seed = 3

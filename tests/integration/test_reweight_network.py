@@ -20,8 +20,6 @@ from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation
 
-pytestmark = pytest.mark.timeout(300)
-
 NAMES = ("ant", "bee", "cat", "dog", "eel")
 REFUSING = "dog"
 

@@ -22,7 +22,8 @@ from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
 from kernfed_testing.federation import Federation
 from kernfed_testing.gate import Gate
-from kernfed_testing.nodes import LIMIT_S, until
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
 from kernfed_testing.proxy import Direction
 
 

@@ -28,7 +28,7 @@ from kernfed.wire.channel import CHANNEL_OPTIONS, SERVER_OPTIONS
 from kernfed_server.services.enrolment import EnrolmentServicer
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import Identities
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 
 class WhoAmI(grpc.GenericRpcHandler):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-import sys
 from pathlib import Path
 
-LIMIT_S = 100.0
+from kernfed_testing import forked
 
 
 async def run_command(
@@ -22,14 +20,5 @@ async def run_command(
         columns: Width of the terminal that it is told of.
         cwd: Where it runs; here where unset.
     """
-    return await asyncio.to_thread(
-        subprocess.run,
-        [str(Path(sys.executable).parent / name), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": str(columns)},
-    )
+    told = {"COLUMNS": str(columns)}
+    return await asyncio.to_thread(forked.run_command, name, *arguments, cwd=cwd or Path.cwd(), environment=told)

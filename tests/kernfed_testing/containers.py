@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import secrets
-import socket
 import tarfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -23,8 +22,10 @@ from docker.errors import APIError, NotFound
 
 from kernfed.pki.identity import Identity
 from kernfed.wire.operator_client import OperatorClient
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import HEART
-from kernfed_testing.running_job import LIMIT_S, Running
+from kernfed_testing.ports import free_port
+from kernfed_testing.running_job import Running
 
 TAG = os.environ.get("KERNFED_TAG", "local")
 LABEL = "kernfed-test"
@@ -85,12 +86,6 @@ def _remove(thing: Any) -> None:
             thing.remove(force=True, v=True)
         else:
             thing.remove()
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kernfed_testing.federation import Federation
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.postgres import Cluster
 from kernfed_testing.proxy import Direction
 from kernfed_testing.shifted_clock import FILE as CLOCK
@@ -314,7 +315,7 @@ class Faults:
             node = self._node(side)
             await node.kill()
             await node.start()
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(LIMIT_S):
                 assert await node.wait() != 0, f"{side} starts without {folder.name}"
             await node.kill()
         finally:

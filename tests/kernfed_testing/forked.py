@@ -15,11 +15,14 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from multiprocessing.connection import Connection
+import threading
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-LIMIT_S = 110.0
+from kernfed_testing.limits import LIMIT_S
 
 _LIBRARIES = (
     *("cryptography.x509", "google.protobuf", "jinja2", "pydantic", "rich.console", "sqlalchemy", "structlog", "typer"),
@@ -30,6 +33,8 @@ _LIBRARIES = (
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(_LIBRARIES))
+_books = threading.Lock()
+"""Over starts and exit statuses: whoever starts a process asks for the status of all, and each is told but once."""
 
 
 def preload(*modules: str) -> None:
@@ -45,9 +50,13 @@ def run_module(name: str, *arguments: object, cwd: Path | None = None) -> subpro
     return _run(name, [name, *map(str, arguments)], cwd or Path.cwd())
 
 
-def run_command(name: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run an installed command, given as its entry point `MODULE:FUNCTION`, to its end."""
-    return _run(name, [name.partition(":")[0], *map(str, arguments)], cwd)
+def run_command(
+    name: str, *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run an installed command to its end, with more of an environment."""
+    (command,) = entry_points(group="console_scripts", name=name)
+    script = str(Path(sys.executable).with_name(name))
+    return _run(command.value, [script, *map(str, arguments)], cwd, environment)
 
 
 def run_script(path: Path, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -55,20 +64,35 @@ def run_script(path: Path, *arguments: object, cwd: Path | None = None) -> subpr
     return _run(path, [str(path), *map(str, arguments)], cwd or Path.cwd())
 
 
-def _run(what: str | Path, argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    what: str | Path, argv: list[str], cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        process = _context.Process(target=_begin, args=(what, argv, cwd, dict(os.environ), out, err))
-        process.start()
-        process.join(LIMIT_S)
-        code = process.exitcode
-        if code is None:
+        given = (what, argv, cwd, {**os.environ, **(environment or {})}, out, err)
+        process = _context.Process(target=_begin, args=given)
+        _start(process)
+        in_time = bool(wait([process.sentinel], LIMIT_S))
+        if not in_time:
             process.kill()
-            process.join()
+        code = _status(process)
         process.close()
-        if code is None:
+        if not in_time:
             raise subprocess.TimeoutExpired(argv, LIMIT_S, out.read_bytes(), err.read_bytes())
         return subprocess.CompletedProcess(argv, code, out.read_text(), err.read_text())
+
+
+def _start(process: ForkServerProcess) -> None:
+    with _books:
+        process.start()
+
+
+def _status(process: ForkServerProcess) -> int:
+    """Exit status of a process that is at its end."""
+    with _books:
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode
 
 
 class Daemon:
@@ -89,10 +113,7 @@ class Daemon:
             await ended.wait()
         finally:
             loop.remove_reader(self._process.sentinel)
-        self._process.join()
-        code = self._process.exitcode
-        assert code is not None
-        return code
+        return _status(self._process)
 
     async def wait(self) -> int:
         """Exit status, or minus the signal, once it has ended."""
@@ -116,7 +137,7 @@ async def start_daemon(name: str, *arguments: str, cwd: Path) -> Daemon:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stderr), file)
         given = (name, [name, *arguments], cwd, dict(os.environ), Path(os.devnull), writing)
         process = _context.Process(target=_begin, args=given, daemon=True)
-        await asyncio.to_thread(process.start)
+        await asyncio.to_thread(_start, process)
     return Daemon(process, stderr)
 
 
@@ -137,6 +158,6 @@ def _begin(
         runpy.run_path(str(what), run_name="__main__")
     elif ":" in what:
         module, _, function = what.partition(":")
-        getattr(importlib.import_module(module), function)()
+        sys.exit(getattr(importlib.import_module(module), function)())
     else:
         runpy.run_module(what, run_name="__main__", alter_sys=True)

@@ -11,8 +11,7 @@ import pytest
 
 from kernfed.federation.messages.base import Reply, Request
 from kernfed_client.steps.registry import STEPS
-
-LIMIT_S = 100.0
+from kernfed_testing.limits import LIMIT_S
 
 
 class Gate:

@@ -25,9 +25,7 @@ from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
 from kernfed_server.keeping.store import Store
 from kernfed_testing.books import OWNER
-
-LIMIT_S = 100.0
-"""Bound of every wait."""
+from kernfed_testing.limits import LIMIT_S
 
 SEEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

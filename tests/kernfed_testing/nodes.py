@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from kernfed_testing import limits
 from kernfed_testing.forked import Daemon, start_daemon
 
-LIMIT_S = 100.0
+LIMIT_S = limits.LIMIT_S
 """Bound of every wait."""
 
 

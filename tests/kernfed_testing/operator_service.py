@@ -19,6 +19,7 @@ from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.commands import run_command
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.job_world import World, world
+from kernfed_testing.limits import LIMIT_S
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Service:
     server: grpc.aio.Server
 
     def dial(self, folder: Path | None = None, **settings: Any) -> OperatorClient:
-        return OperatorClient(Identity.load(folder or self.operator), self.address, timeout_s=10, **settings)
+        return OperatorClient(Identity.load(folder or self.operator), self.address, timeout_s=LIMIT_S, **settings)
 
     async def command(self, *arguments: str) -> tuple[int, str, str]:
         """Run `kernfed`, piped; returns exit status, stdout, stderr."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-_LIMIT_S = 60
+from kernfed_testing.limits import LIMIT_S
 
 
 class Cluster:
@@ -37,7 +37,7 @@ class Cluster:
                 group=user,
                 extra_groups=() if user else None,
                 cwd=self.folder,
-                timeout=_LIMIT_S,
+                timeout=LIMIT_S,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

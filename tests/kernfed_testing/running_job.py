@@ -9,9 +9,7 @@ from collections.abc import Callable
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo
 from kernfed.wire.operator_client import OperatorClient
-
-LIMIT_S = 120.0
-"""Bound of every wait; machines of two cores start five Pythons here."""
+from kernfed_testing.limits import LIMIT_S
 
 
 class Running:

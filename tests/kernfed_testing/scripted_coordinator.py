@@ -22,7 +22,7 @@ from kernfed.wire.frames import CONNECT_METHOD, PROTOCOL_VERSION, RESPONSE_FRAGM
 from kernfed.wire.outgoing import Body, payload_to_proto
 from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES
 from kernfed_testing.identities import Identities
-from kernfed_testing.nodes import LIMIT_S
+from kernfed_testing.limits import LIMIT_S
 
 HEARTBEAT_S = 0.2
 

@@ -24,8 +24,7 @@ from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.services.federation import _Reader, _SessionOverError
-
-LIMIT_S = 60.0
+from kernfed_testing.limits import LIMIT_S
 
 REQUEST = EchoRequest(values=np.arange(3.0))
 TASK = "job/1/probe.echo"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kernfed_testing.limits import LIMIT_S
+
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -74,5 +76,5 @@ def _library(folder: Path) -> str:
         pytest.skip("no C compiler, which makes the clock that jumps")
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(_SOURCE)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=100)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=LIMIT_S)
     return str(library)

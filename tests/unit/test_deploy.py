@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kernfed_testing.limits import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = runpy.run_path(str(ROOT / "deploy" / "image" / "requirements.py"))
 SOURCES = {"coordinator": ROOT / "server" / "kernfed_server", "client": ROOT / "client" / "kernfed_client"}
@@ -45,7 +47,7 @@ def left_out(image: str) -> set[str]:
 def test_every_module_loads_with_what_its_image_has(image: str) -> None:
     """All modules of a daemon can be imported without the packages that its image leaves out."""
     command = [sys.executable, "-c", IMPORT_ALL, SOURCES[image].name, *left_out(image)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -147,7 +149,7 @@ def test_units_are_hardened(unit: str) -> None:
 def test_entrypoint_runs_other_commands_as_they_stand(script: Path) -> None:
     """`docker run IMAGE kernfed pki list` reaches the command, with its arguments whole."""
     done = subprocess.run(
-        [str(script), "printf", "%s|", "a b", "c"], capture_output=True, text=True, timeout=100, check=True
+        [str(script), "printf", "%s|", "a b", "c"], capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     assert done.stdout == "a b|c|"
 
@@ -174,7 +176,7 @@ def test_an_empty_volume_becomes_a_federation_by_init_alone(tmp_path: Path) -> N
     def entrypoint(*arguments: str) -> subprocess.CompletedProcess[str]:
         script = str(ROOT / "deploy" / "image" / "coordinator-entrypoint")
         return subprocess.run(
-            [script, *arguments], env=environment, capture_output=True, text=True, timeout=100, check=False
+            [script, *arguments], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
         )
 
     done = entrypoint()
@@ -212,7 +214,7 @@ def test_client_waits_for_its_token_and_no_longer(tmp_path: Path) -> None:
         "KERNFED_TOKEN_FILE": str(tmp_path / "token"),
         "KERNFED_WAIT_S": "1",
     }
-    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 4
     assert "Ask the operator for a token" in done.stderr
 

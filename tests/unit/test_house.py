@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import ROOT
 
 FLOORS = ("common/kernfed", "server/kernfed_server", "client/kernfed_client", "simulation/kernfed_simulation")
@@ -29,7 +30,7 @@ def lint(house: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command on the copy."""
     path = os.pathsep.join(str(house / floor.partition("/")[0]) for floor in FLOORS)
     env = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run(command, cwd=house, env=env, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=house, env=env, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def rules(house: Path) -> str:

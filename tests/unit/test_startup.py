@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from kernfed_testing.limits import LIMIT_S
+
 HEAVY = ("alembic", "pandas", "prometheus_client", "pyarrow", "scipy", "torch")
 
 
@@ -22,5 +24,5 @@ HEAVY = ("alembic", "pandas", "prometheus_client", "pyarrow", "scipy", "torch")
 def test_a_service_starts_without_the_maths(modules: str, kept: tuple[str, ...]) -> None:
     """A thread loads what jobs compute with while the service answers; workflows need scipy, and no torch."""
     code = f"import sys, {modules}\nprint('loaded:', *sorted({set(HEAVY)} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout.split() == ["loaded:", *kept]

@@ -14,6 +14,7 @@ from kernfed.jobs.client_file import load_client_file
 from kernfed.jobs.info import split_platform
 from kernfed.numeric_platform import numeric_platform
 from kernfed_client.daemon.maths import prepare
+from kernfed_testing.limits import LIMIT_S
 
 COUNT_THREADS = """
 import json, sys
@@ -41,7 +42,7 @@ def test_threads_of_all_maths_libraries(tmp_path: Path) -> None:
         [sys.executable, "-c", COUNT_THREADS, str(client_file(tmp_path, threads=1))],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT_S,
         check=True,
         env=environment,
     )

@@ -11,6 +11,7 @@ import pytest
 
 from kernfed.methods.registry import METHODS
 from kernfed_testing.forked import run_module
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import HEART
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def test_the_table_shows_rows_classes_and_columns(site: Path) -> None:
     """The command prints rows, classes and columns of a data set that fits."""
     command = [sys.executable, "-m", "kernfed_client", "check-data", str(HEART / "newton.toml"), "--name", "va"]
     command += ["--config", str(site / "client.toml")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     for part in ["va: data set heart fits job heart-newton", "97", "33", "70", "class 1", "oldpeak"]:
         assert part in done.stdout

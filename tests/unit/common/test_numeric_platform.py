@@ -14,6 +14,7 @@ import pytest
 
 from kernfed.jobs.info import split_platform
 from kernfed.numeric_platform import numeric_platform, with_platform
+from kernfed_testing.limits import LIMIT_S
 
 FACTS = """
 import json, sys
@@ -28,7 +29,7 @@ print(json.dumps([str(without), str(numeric_platform()), torch.__version__, torc
 @functools.cache
 def facts(**environment: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", FACTS], capture_output=True, timeout=100, check=True, env=os.environ | environment
+        [sys.executable, "-c", FACTS], capture_output=True, timeout=LIMIT_S, check=True, env=os.environ | environment
     )
     told: list[str] = json.loads(done.stdout)
     return told

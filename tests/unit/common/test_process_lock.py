@@ -11,6 +11,7 @@ import pytest
 
 from kernfed.errors import ConfigError
 from kernfed.process_lock import ProcessLock
+from kernfed_testing.limits import LIMIT_S
 
 HOLD = """
 import sys, pathlib
@@ -44,7 +45,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"process {other.pid} on"):
             lock(tmp_path / ".lock")
         other.kill()
-        other.wait(10)
+        other.wait(LIMIT_S)
         lock(tmp_path / ".lock").release()
 
 

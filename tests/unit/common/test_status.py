@@ -13,6 +13,7 @@ import structlog
 from kernfed import errors
 from kernfed.errors import BusyError, KernfedError, QuorumNotMetError, UnavailableError, VersionMismatchError
 from kernfed.status import INTERNAL_TEXT, STATUS, PeerStatus, StatusInterceptor, error_from_rpc, status_of
+from kernfed_testing.limits import LIMIT_S
 
 
 def subclasses(cls: type[KernfedError]) -> list[type[KernfedError]]:
@@ -74,9 +75,6 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     await server.stop(None)
-
-
-LIMIT_S = 60.0
 
 
 async def drain(call: Any) -> None:

@@ -15,6 +15,7 @@ from kernfed.methods.registry import METHODS
 from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
 from kernfed_testing.forked import run_module
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import HEART
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ FILES = [arg for site in SITES for arg in ("--client-file", str(HEART / "clients
 def test_heart_prints_a_table_and_leaves_model_and_metrics(tmp_path: Path) -> None:
     """A row per hospital, AUC as known for these data, files as from a coordinator."""
     command = [sys.executable, "-m", "kernfed_simulation", str(HEART / "newton.toml"), *FILES, "--out", "results"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[1] == ["client", "local", "global", "central"]

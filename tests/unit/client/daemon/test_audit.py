@@ -30,6 +30,7 @@ from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_client.daemon.audit import MAX_DIGEST_BYTES, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, AuditLog, facts_of
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.audit_lines import lines, refuse
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.messages import messages
 
 REPLY = MeanEmbedding(num_rows=9, feature_mean=np.array([3.14159, 2.71828]), target_mean=np.array([1.61803]))
@@ -104,7 +105,7 @@ def test_threads_do_not_mix_lines(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(LIMIT_S)
     log.close()
     assert verify(path) == 200
 

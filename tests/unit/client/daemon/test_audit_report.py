@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +16,7 @@ from kernfed_client.cli import app
 from kernfed_client.daemon.audit import AuditLog
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_client.daemon.audit_report import audit, summarise
+from kernfed_testing.forked import run_module
 
 
 @pytest.fixture
@@ -113,14 +111,7 @@ def test_broken_chain_names_the_line(client: Path) -> None:
     """A changed log ends the command with status 3 and the line."""
     path = client.parent / "state" / "audit.jsonl"
     path.write_text(path.read_text().replace('"numbers":5', '"numbers":4'))
-    done = subprocess.run(
-        [sys.executable, "-m", "kernfed_client", "audit", "--verify", "--json", "--config", str(client)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=dict(os.environ),
-    )
+    done = run_module("kernfed_client", "audit", "--verify", "--json", "--config", client)
     assert done.returncode == 3
     assert "line 4 does not follow from the one before" in done.stderr
     assert json.loads(done.stdout)["error"]["reason"] == "INVALID_DATA"

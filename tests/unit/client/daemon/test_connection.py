@@ -14,6 +14,7 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.connection import MIN_BACKOFF_S, Connection, backoff_s
 from kernfed_client.daemon.idle_cuts import IdleCuts
+from kernfed_testing.limits import LIMIT_S
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 3600))
@@ -48,7 +49,7 @@ async def test_a_line_outlives_no_certificate() -> None:
     welcome.heartbeat_interval.FromMilliseconds(1)
     welcome.heartbeat_timeout.FromMilliseconds(60_000)
     connection = Connection(tasks, nothing, nothing, outgoing, welcome, IdleCuts(), check)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         with pytest.raises(CertificateError, match="expired"):
             await connection.heartbeat()
     assert not left

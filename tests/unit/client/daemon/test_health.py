@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 from kernfed.errors import UnavailableError
 from kernfed_client.daemon import health
-
-LIMIT_S = 60.0
+from kernfed_testing.limits import LIMIT_S
 
 
 async def written(state: Path, connected: bool) -> None:
@@ -93,7 +91,7 @@ async def test_a_full_disk_does_not_hide_its_reason(tmp_path: Path, monkeypatch:
 async def test_silent_daemon_is_not_well(tmp_path: Path) -> None:
     """A sign older than the limit means stopped, hanging or a full disk, whatever it said."""
     await written(tmp_path, connected=True)
-    later = time.time() + health.STALE_S + 1
+    later = json.loads((tmp_path / health.HEALTH_FILE).read_text())["at"] + health.STALE_S + 1
     with pytest.raises(UnavailableError, match=r"sign 3\d s ago"):
         health.check_health(tmp_path, now=lambda: later)
 

@@ -7,11 +7,8 @@ import pytest
 
 from kernfed.errors import ConfigError
 from kernfed_client.daemon.metrics import ClientMetrics
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.ports import free_port
 
 
 def test_what_left_is_counted_by_step() -> None:
@@ -21,7 +18,7 @@ def test_what_left_is_counted_by_step() -> None:
     metrics.replied("newton.gradient", 24)
     metrics.serve(port, lambda: True)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as page:
             text = page.read().decode()
     finally:
         metrics.stop()

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernfed_client.daemon.worker import Worker
-
-LIMIT_S = 60.0
+from kernfed_testing.limits import LIMIT_S
 
 
 @pytest.fixture

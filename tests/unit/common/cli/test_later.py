@@ -12,6 +12,7 @@ from kernfed.cli.later import load_command
 from kernfed.cli.main import app as operator_app
 from kernfed_client.cli import app as client_app
 from kernfed_server.__main__ import app as coordinator_app
+from kernfed_testing.limits import LIMIT_S
 
 APPS = {"kernfed.cli.main": operator_app, "kernfed_server.__main__": coordinator_app, "kernfed_client.cli": client_app}
 
@@ -32,7 +33,7 @@ def test_help_loads_no_command(module: str) -> None:
         "heavy = {'grpc', 'pydantic', 'numpy', 'torch', 'cryptography', 'sqlalchemy'}\n"
         "print('loaded:', *sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout.splitlines()[-1].split() == ["loaded:"]
 
 

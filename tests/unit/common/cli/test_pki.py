@@ -13,6 +13,7 @@ import pytest
 
 from kernfed.pki.tokens import decode_token
 from kernfed_testing.forked import run_command
+from kernfed_testing.limits import LIMIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +22,14 @@ class Run(Protocol):
     """Runs a command, and holds it to its exit code."""
 
     def __call__(
-        self, *arguments: str, code: int = 0, main: str = "kernfed.cli.main"
+        self, *arguments: str, code: int = 0, program: str = "kernfed"
     ) -> subprocess.CompletedProcess[str]: ...
 
 
 @pytest.fixture
 def kernfed(tmp_path: Path) -> Run:
-    def run(*arguments: str, code: int = 0, main: str = "kernfed.cli.main") -> subprocess.CompletedProcess[str]:
-        done = run_command(f"{main}:main", *arguments, cwd=tmp_path)
+    def run(*arguments: str, code: int = 0, program: str = "kernfed") -> subprocess.CompletedProcess[str]:
+        done = run_command(program, *arguments, cwd=tmp_path)
         assert done.returncode == code, (done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done
@@ -44,9 +45,9 @@ def test_life_of_a_federation(kernfed: Run, tmp_path: Path) -> None:
     assert token.stdout.count("\n") == 1
     assert decode_token(token.stdout).enrolment == "fed.org:8471"
     assert abs(decode_token(token.stdout).expires - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
-    kernfed("csr", "--name", "hungary", "--identity", "site", main="kernfed_client.cli")
+    kernfed("csr", "--name", "hungary", "--identity", "site", program="kernfed-client")
     kernfed("pki", "sign", "site/request.csr", "--as", "client/hungary", "--days", "5")
-    installed = kernfed("install-cert", "hungary.pem", "--identity", "site", main="kernfed_client.cli")
+    installed = kernfed("install-cert", "hungary.pem", "--identity", "site", program="kernfed-client")
     assert "client/hungary of hearts" in installed.stdout
     (operator,) = (path.name for path in (tmp_path / "pki").glob("operator-*"))
     pinned = kernfed("pki", "key").stdout
@@ -90,7 +91,7 @@ def test_errors_are_one_line(kernfed: Run) -> None:
 
 def test_damaged_token(kernfed: Run) -> None:
     """A token that was cut short is refused before anything is made or sent."""
-    done = kernfed("enrol", "kft1.abc", code=4, main="kernfed_client.cli")
+    done = kernfed("enrol", "kft1.abc", code=4, program="kernfed-client")
     assert "copy the whole line again" in done.stderr
     assert "warning: a token among the arguments" in done.stderr
 
@@ -104,17 +105,17 @@ def test_a_token_comes_by_file(kernfed: Run, tmp_path: Path) -> None:
         ("empty.token", 3, "holds no token"),
         ("none.token", 3, "cannot be read"),
     ]:
-        done = kernfed("enrol", "--token-file", file, code=code, main="kernfed_client.cli")
+        done = kernfed("enrol", "--token-file", file, code=code, program="kernfed-client")
         assert told in done.stderr
         assert "warning" not in done.stderr
     for arguments in ((), ("kft1.abc", "--token-file", "good.token")):
-        assert "--token-file FILE" in kernfed("enrol", *arguments, code=3, main="kernfed_client.cli").stderr
+        assert "--token-file FILE" in kernfed("enrol", *arguments, code=3, program="kernfed-client").stderr
 
 
 def test_debug_shows_the_trace(tmp_path: Path) -> None:
     """`--debug` before the command shows where an error was raised."""
     command = [sys.executable, "-c", "from kernfed.cli.main import main; main()", "--debug", "pki", "list"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 3
     assert "Traceback" in done.stderr
 
@@ -125,5 +126,5 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path) -> None:
         "import sys\nfrom kernfed.cli.main import app\n"
         "print(*[m for m in ('torch', 'pandas', 'grpc', 'scipy', 'sklearn') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout.split() == []

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from kernfed.cli.surroundings import fault_of_surroundings
+from kernfed_testing.limits import LIMIT_S
 
 _VERSION = "import sys; sys.argv[1:] = ['--version']; from kernfed.cli.main import main; main()"
 _CLOSED = f"import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-c', {_VERSION!r}])"
@@ -49,7 +50,7 @@ def test_an_output_that_takes_nothing_is_told(how: str) -> None:
     """A command whose result is lost ends with a line that says so, not with status 0 and not with a traceback."""
     with open("/dev/full", "w", encoding="utf-8") as full:
         command = [sys.executable, "-c", _VERSION if how == "full" else _CLOSED]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 4
     assert done.stderr.startswith("error: standard output cannot be written: ")
     assert len(done.stderr.splitlines()) == 1

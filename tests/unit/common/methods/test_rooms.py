@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernfed.methods.registry import METHODS
+from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import HEART
 
 GOOD = "from kernfed.methods.probe.method import METHODS\n"
@@ -58,7 +59,7 @@ def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=LIMIT_S,
         )
         told = " ".join(done.stderr.split())
         assert done.returncode == 3, told

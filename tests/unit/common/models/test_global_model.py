@@ -22,6 +22,7 @@ from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.global_model import GlobalModel, sha256
 from kernfed.tensors.feature_maps import FeatureMap
+from kernfed_testing.limits import LIMIT_S
 
 CLASSES = {
     LearningTask.REGRESSION: (),
@@ -233,6 +234,6 @@ def test_importing_kernfed_is_light() -> None:
         "import sys, kernfed; assert 'numpy' not in sys.modules; kernfed.load_model; assert kernfed.__version__; "
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], timeout=100, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=LIMIT_S, check=True)
     with pytest.raises(AttributeError, match="nothing"):
         kernfed.nothing  # noqa: B018

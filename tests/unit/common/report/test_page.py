@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from kernfed.methods.ending import Comparison, EndFinding, Loser
 from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import bar_chart, heat_map
 from kernfed.report.page import KIND_WORDS, render, write_report
+from kernfed_testing.forked import run_module
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
 
@@ -186,7 +185,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """In this process and in another."""
     folder = folder_with(tmp_path, record())
     first = write_report(folder).read_bytes()
-    subprocess.run([sys.executable, "-m", "kernfed.report.page", str(folder)], check=True, timeout=100)
+    assert run_module("kernfed.report.page", folder).returncode == 0
     assert (folder / "report.html").read_bytes() == first
 
 
@@ -225,9 +224,7 @@ def test_what_is_no_job_is_refused_by_name(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(DataError, match="not the record of a job"):
         render({"name": "x"}, [])
-    done = subprocess.run(
-        [sys.executable, "-m", "kernfed.report.page", str(tmp_path)], capture_output=True, text=True, timeout=100
-    )
+    done = run_module("kernfed.report.page", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+from kernfed_testing.limits import LIMIT_S
+
 COUNT_THREADS = """
 import json
 from threadpoolctl import threadpool_info
@@ -36,7 +38,12 @@ def test_small_matrices_have_one_thread_in_every_library() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     environment |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, timeout=100, check=True, env=environment
+        [sys.executable, "-c", COUNT_THREADS],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+        env=environment,
     )
     before, small, large, small_again, after, allowed, one = json.loads(done.stdout)
     assert len(before) >= 2

@@ -14,8 +14,7 @@ from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, decode_fragment
 from kernfed.wire.outgoing import CACHED_FRAMES, Body, Outgoing, payload_to_proto
 from kernfed.wire.payload import CHUNK_BYTES, INLINE_BYTES, Payload
-
-LIMIT_S = 60.0
+from kernfed_testing.limits import LIMIT_S
 
 
 def make_body(transfer: int, num_chunks: int) -> tuple[Body, Payload]:

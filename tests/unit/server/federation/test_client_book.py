@@ -12,6 +12,7 @@ from kernfed.errors import UnknownClientError
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.federation.client_book import ClientBook
 from kernfed_testing.job_world import SEEN, FakeSessions
+from kernfed_testing.limits import LIMIT_S
 
 
 class Books:
@@ -31,7 +32,7 @@ async def test_when_a_client_was_heard_is_stored_now_and_then() -> None:
     told: list[bool] = []
     book = ClientBook(books, sessions, set)  # type: ignore[arg-type]  # what is asked of a store here
     following = asyncio.ensure_future(book.follow(lambda: told.append(True)))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         assert await books.saved.get() == SEEN
         for seconds in (30, 61, 62, 130):
             sessions.infos["a"] = replace(sessions.infos["a"], last_seen_at=SEEN + timedelta(seconds=seconds))

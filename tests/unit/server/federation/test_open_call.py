@@ -26,7 +26,9 @@ from kernfed.v1 import task_pb2
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
-from kernfed_testing.session_calls import LIMIT_S, TASK, Asked, connect, drain, opened, said, tasks
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.nodes import until
+from kernfed_testing.session_calls import TASK, Asked, connect, drain, opened, said, tasks
 
 
 @pytest.fixture
@@ -258,17 +260,21 @@ async def test_waiting_is_said_once_and_taken_back(registry: SessionRegistry) ->
     """A wait for clients is told once and taken back when they are there."""
     a = connect(registry, "a")
     asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
-    await asyncio.sleep(0.01)
+    text = "waiting: 1 of 2 clients (missing: b)"
+
+    async def told(*texts: str) -> None:
+        await until(lambda: len(asked.of(EventKind.WAITING)) >= len(texts))
+        assert [m for _, m in asked.of(EventKind.WAITING)] == list(texts)
+
+    await told(text)
     b = connect(registry, "b")
-    await asyncio.sleep(0.01)
+    await told(text, "")
     registry.closed(b)
-    await asyncio.sleep(0.01)
+    await told(text, "", text)
     asked.reply(a)
-    await asyncio.sleep(0.01)
     asked.reply(connect(registry, "b"))
     await asked.result()
-    text = "waiting: 1 of 2 clients (missing: b)"
-    assert [m for _, m in asked.of(EventKind.WAITING)] == [text, "", text, ""]
+    await told(text, "", text, "")
 
 
 async def test_wrong_reply_fails_its_client(registry: SessionRegistry) -> None:

@@ -15,7 +15,8 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, SessionRegistry
-from kernfed_testing.session_calls import LIMIT_S, connect, drain
+from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.session_calls import connect, drain
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.manager import RunLimits
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.task import DIFFERENT
-from kernfed_testing.job_world import LIMIT_S, probe_toml, world
+from kernfed_testing.job_world import probe_toml, world
+from kernfed_testing.limits import LIMIT_S
 
 
 def closed(num: int) -> Callable[[JobUpdate], bool]:
@@ -312,7 +313,7 @@ def test_the_coordinators_modules_load_no_heavy_library() -> None:
         "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
         "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from kernfed_server.keeping.artifacts import PIECE_BYTES, read_pieces, render_report
 from kernfed_server.keeping.disk import opened
+from kernfed_testing.limits import LIMIT_S
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -27,7 +28,7 @@ async def test_no_process_outlives_a_report_that_nobody_waits_for(
     loop, popen = asyncio.get_running_loop(), subprocess.Popen
 
     def endless(_command: object, **options: object) -> subprocess.Popen[bytes]:
-        assert started or may_start.wait(30)
+        assert started or may_start.wait(LIMIT_S)
         processes.append(popen([sys.executable, "-c", "import signal; signal.pause()"], **options))  # type: ignore[call-overload]  # passed on as they came
         loop.call_soon_threadsafe(has_started.set)
         return processes[0]
@@ -61,7 +62,7 @@ async def test_a_file_that_opens_too_late_is_closed(tmp_path: Path) -> None:
 
     def slowly() -> Any:
         loop.call_soon_threadsafe(begun.set)
-        assert may_open.wait(30)
+        assert may_open.wait(LIMIT_S)
         files.append((tmp_path / "file").open("wb"))
         loop.call_soon_threadsafe(has_opened.set)
         return files[0]
@@ -78,6 +79,6 @@ async def test_a_file_that_opens_too_late_is_closed(tmp_path: Path) -> None:
         await using
     may_open.set()
     await has_opened.wait()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while not files[0].closed:  # by a callback of the thread's future
             await asyncio.sleep(0)

@@ -20,6 +20,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobUpdate
 from kernfed_server.keeping.disk import until_kept
 from kernfed_testing.job_world import world
+from kernfed_testing.limits import LIMIT_S
 
 
 class Disk:
@@ -159,7 +160,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
             raise faults.pop()
         return 7
 
-    assert await until_kept(attempt, "the file", told, limit_s=60, round_num=2) == 7
+    assert await until_kept(attempt, "the file", told, limit_s=LIMIT_S, round_num=2) == 7
     text = "waiting: the file cannot be written: [Errno 30] Read-only file system"
     assert told == [JobEvent(EventKind.WAITING, 2, message=text), JobEvent(EventKind.WAITING, 2)]
 
@@ -167,7 +168,7 @@ async def test_other_faults_of_the_disk_are_told_by_their_own_words() -> None:
         raise ValueError("a fault of the program")
 
     with pytest.raises(ValueError, match="program"):
-        await until_kept(breaks, "the file", told, limit_s=60)
+        await until_kept(breaks, "the file", told, limit_s=LIMIT_S)
     faults += [UnavailableError("no connection")] * 9
     with pytest.raises(UnavailableError, match="no connection; gave up"):
         await until_kept(attempt, "the file", told, limit_s=0)

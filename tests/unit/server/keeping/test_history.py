@@ -16,7 +16,8 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed_server.jobs.manager import RunLimits
 from kernfed_server.keeping.batches import Batch, Told, pack
-from kernfed_testing.job_world import LIMIT_S, World, world
+from kernfed_testing.job_world import World, world
+from kernfed_testing.limits import LIMIT_S
 
 
 def closed(num: int) -> Callable[[JobUpdate], bool]:

@@ -18,6 +18,7 @@ from kernfed.errors import ConfigError
 from kernfed_server.keeping.schema import bring_up_to_date, check_current, make_engine
 from kernfed_server.keeping.tables import SCHEMA, metadata
 from kernfed_testing import postgres
+from kernfed_testing.limits import LIMIT_S
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_two_that_start_at_once_migrate_once(engine: sa.Engine) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert faults == []
     assert differences(engine) == []
 

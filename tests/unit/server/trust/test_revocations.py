@@ -21,8 +21,7 @@ from kernfed.pki.revocation_list import RENEWED_EVERY
 from kernfed.pki.successions import OVERLAP
 from kernfed_server.trust.revocations import RevocationWatch
 from kernfed_testing.identities import make_identities
-
-LIMIT_S = 60.0
+from kernfed_testing.limits import LIMIT_S
 
 
 @contextlib.asynccontextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernfed_server.trust.tls_log import explain
+from kernfed_testing.limits import LIMIT_S
 
 LINE = (
     "I1128 01:27:20.259374    3965 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
@@ -71,7 +72,9 @@ print("python afterwards", file=sys.stderr)
 def test_everything_else_passes_through(tmp_path: Path, crash: str) -> None:
     """Nothing but handshake lines leaves stderr; those become one warning; stderr is whole again afterwards."""
     program = PROGRAM.replace("{crash}", crash)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == (3 if crash else 0), done.stderr[-2000:]
     for text in (b"native line\n", b"prompt without end - ended\n", b"python line\n", b"x" * 3_000_000 + b"\n"):
         assert done.stderr.count(text) == 1
@@ -89,7 +92,9 @@ def test_restored_at_exit(tmp_path: Path) -> None:
         "import os\nfrom kernfed_server.trust.tls_log import handshake_failures_logged\n"
         "handshake_failures_logged().__enter__()\nos.write(2, b'last native words')\n1/0\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=tmp_path, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 1
     assert b"last native words" in done.stderr
     assert b"ZeroDivisionError" in done.stderr

@@ -12,6 +12,7 @@ import pytest
 import kernfed
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.points.two_sample import two_sample
+from kernfed_testing.limits import LIMIT_S
 
 
 def by_formula(x: Any, y: Any, lengthscale: float) -> float:
@@ -117,4 +118,4 @@ def test_it_is_loaded_when_it_is_used() -> None:
     code = (
         "import sys, kernfed; assert 'numpy' not in sys.modules; kernfed.two_sample; assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

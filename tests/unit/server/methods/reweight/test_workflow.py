@@ -55,13 +55,13 @@ def prepared(rows: Any, state: Path, job: Any) -> dict[str, LocalJob]:
 def test_ratios_are_those_of_the_library_on_the_pooled_points(tmp_path: Path) -> None:
     """Weights of each client: the library's ratios to everyone's test points, divided by the number of clients."""
     rows = shifted_rows()
-    jobs = prepared(rows, tmp_path, reweight_job(ratios=f"{PAPER}num_frequencies = 200"))
+    jobs = prepared(rows, tmp_path, reweight_job(ratios=PAPER))
     pool = np.concatenate([jobs[c].x_test for c in NAMES])
     pool = pool[np.lexsort(pool.T[::-1])]
     each = torch.full((len(pool),), 1 / 80, dtype=torch.float64)
     from kernfed import rng
 
-    spec = RatiosSection().spec(rng.seed(5, "reweight", "ratios"))
+    spec = RatiosSection(num_frequencies=60).spec(rng.seed(5, "reweight", "ratios"))
     for name in NAMES:
         x = torch.tensor(jobs[name].x_train)
         fitted = match(x, torch.tensor(pool), each, spec)
@@ -244,7 +244,7 @@ def test_the_order_of_the_pool_changes_no_bit(tmp_path: Path) -> None:
             own=False,
             points=pool[order],
             point_weights=np.full(50, 1 / 50),
-            ratios=RatiosSection().spec(3),
+            ratios=RatiosSection(num_frequencies=60).spec(3),
             features=PLAIN_COLUMNS,
             optional=False,
         )
