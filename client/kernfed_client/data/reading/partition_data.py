@@ -215,7 +215,7 @@ def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: i
     Raises:
         DataError: All rows lie outside.
     """
-    found = outside_ranges(schema, table.x, table.y, least)
+    found = outside_ranges(schema, table.x, table.y, least, ~table.absent)
     out = found.any(axis=1)
     kept: Flags = np.logical_not(out)
     if kept.all():

@@ -1,7 +1,8 @@
 """Rows that hold a value which the job calls impossible: `data.ranges`. They are left out everywhere, and counted.
 
 Two jobs could find single rows by ranges that differ a little. So where the policy wants numbers to stand for several
-rows, the rows that a limit leaves out are none, or a multiple of that: those next to the limit go with them.
+rows, the rows that a limit leaves out are none, or a multiple of that: those next to the limit go with them. Rows that
+lack a value are no rows of a job that drops them, so they do not count.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from kernfed.federation.messages.data import DataSchema
 from kernfed.tables.raw_table import Flags
 
 
-def outside_ranges(schema: DataSchema, x: Array, y: Array | None, least: int = 1) -> Flags:
+def outside_ranges(
+    schema: DataSchema, x: Array, y: Array | None, least: int = 1, complete: Flags | slice = slice(None)
+) -> Flags:
     """Tell which rows a range leaves out, shape (n, R) for R ranges; no value (NaN) is not outside.
 
     Args:
@@ -24,13 +27,15 @@ def outside_ranges(schema: DataSchema, x: Array, y: Array | None, least: int = 1
         x: Feature columns in the data's units, (n, P).
         y: Numeric targets, (n,); None where there are none.
         least: Each limit leaves out a multiple of so many rows, the outermost, and all that equal the last of them.
+        complete: Which rows count for that, (n,); unset: all.
     """
     found = np.zeros((len(x), len(schema.ranges)), dtype=np.bool_)
     place = {name: j for j, name in enumerate(schema.features)}
     for i, given in enumerate(schema.ranges):
         values: Floats | None = x[:, place[given.column]] if given.column in place else y
         if values is not None:
-            low, high = whole_limit(values, given.low, least), whole_limit(-values, -given.high, least)
+            counted = values[complete]
+            low, high = whole_limit(counted, given.low, least), whole_limit(-counted, -given.high, least)
             found[:, i] = (values < low) | (-values < high)
     return found
 
