@@ -14,6 +14,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
 from kernfed.jobs.job_file import data_schema
 from kernfed_client.data.guards.row_spans import tells_of_few
+from kernfed_client.methods.reweight.points import point_choice
 from kernfed_testing.adversary import COLUMNS, MIN_ROWS, Target, moment_job, products, rows
 
 NUM = 100
@@ -119,3 +120,24 @@ def test_groups_that_a_site_names_later(tmp_path: Path) -> None:
         its = data.train.group[data.block == block]
         assert len(set(its)) >= MIN_ROWS
         assert set(its).isdisjoint(data.train.group[data.block != block])
+
+
+def test_points_of_a_test_distribution(tmp_path: Path) -> None:
+    """Blocks of test points by other ranges: those of the first job stay where they are whole, and few come."""
+    table = rows(NUM, seed=8)
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    target, told = Target(tmp_path, rows(NUM, seed=7), test="\n".join(lines) + "\n"), list[frozenset[int]]()
+    for chosen in itertools.islice(ranges(table), 9):
+        schema, job = data_schema(moment_job(data={"ranges": chosen})), target.local_job()
+        try:
+            job.load("default", schema)
+            rows_of, block, _ = point_choice(job, NUM, 0)
+        except PolicyError:
+            continue
+        assert block is not None
+        places = job.data.test.row_numbers[rows_of] - 2
+        told.extend(frozenset(places[block == k].tolist()) for k in np.unique(block))
+    assert len(told) > NUM // MIN_ROWS
+    assert min(map(len, told)) >= MIN_ROWS
+    assert known(members(told)) == 0
+    assert len(members(told)) <= (NUM + NUM // MIN_ROWS) // 2

@@ -19,14 +19,17 @@ from kernfed_client.data.site_notes import site_notes
 
 log = structlog.get_logger(__name__)
 
+_RELEASED = "blocks-released"
+"""A file in a job's folder: its blocks were forgotten."""
+
 Loader = Callable[[str, DataSchema, str], LocalData]
 """Gives rows in memory: (name of the data set, schema, client) -> rows to train and test on."""
 
 
 def load_rows(
     file: ClientFile, setup: Path, dataset: str, schema: DataSchema, client: str, load: Loader | None, *, durable: bool
-) -> LocalData:
-    """Read a data set for a job.
+) -> tuple[LocalData, Dealing | None]:
+    """Read a data set for a job; also what dealt its rows into blocks, where those are remembered.
 
     Args:
         file: The client file.
@@ -48,10 +51,11 @@ def load_rows(
     if load is not None:
         data = load(dataset, schema, client)
         refuse_few_groups(file, dataset, data.train)
-        return data
+        return data, None
     rules, dealing = content.rules(setup), None
-    if durable and rules >= LIFE_RULES and file.policy.near_jobs != "allow":
-        dealing = Dealing(file.state, file.policy.min_rows, begun=begun)
+    if durable and file.policy.near_jobs != "allow":
+        dealing = Dealing(file.state, file.policy.min_rows, begun=begun and not (setup / _RELEASED).exists())
+        dealing.as_before = rules < LIFE_RULES
     data = load_local_data(file, dataset, schema, client, rules=rules, dealing=dealing)
     refuse_few_groups(file, dataset, data.train)
     if durable:
@@ -62,7 +66,21 @@ def load_rows(
             data = replace(data, dealt_anew=refuse_near_sets(file, dataset, schema, data, refused=refused))
         if dealing is not None:
             dealing.keep()
+            (setup / _RELEASED).unlink(missing_ok=True)
         content.check(setup, data, dataset, may_differ=streams)  # a stream's training rows give ranges alone
         for note in site_notes(data, schema):  # of few rows the coordinator is told nothing
             log.warning("worth a look in the data of a job; told here alone", dataset=dataset, note=note)
-    return data
+    return data, dealing
+
+
+def release(dealing: Dealing, setup: Path) -> bool:
+    """Let later jobs deal the rows of a refused job anew, where nothing was told of its blocks; whether it is so.
+
+    If this job goes on all the same, its rows are dealt anew beside those of the jobs that came in between.
+    """
+    if not dealing.unspent:
+        return False
+    setup.mkdir(parents=True, exist_ok=True)
+    (setup / _RELEASED).touch()
+    dealing.release()
+    return True

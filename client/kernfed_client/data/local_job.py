@@ -26,9 +26,11 @@ from kernfed.tensors.rows import FeatureRows
 from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import Machine
+from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_in_columns import fewest_apart
-from kernfed_client.data.loading import Loader, load_rows
+from kernfed_client.data.loading import Loader, load_rows, release
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.data.room import Room
 from kernfed_client.data.scaled import Scaled, scale
@@ -77,6 +79,7 @@ class LocalJob(StepMemory, Machine):
         self._scaled: Scaled | None = None
         self._mapped: Mapped | None = None
         self._row_weights: Floats | None = None
+        self._dealing: Dealing | None = None
 
     @property
     def schema(self) -> DataSchema:
@@ -276,9 +279,34 @@ class LocalJob(StepMemory, Machine):
         """
         self._described = None
         self._forget_scales()
-        data = load_rows(self.file, self._setup, dataset, schema, self.client, self._load, durable=self.durable)
+        how = self.file, self._setup, dataset, schema, self.client, self._load
+        data, self._dealing = load_rows(*how, durable=self.durable)
         self._described = Described(dataset, schema, data)
         return data
+
+    def deal(self, rows: PartitionData, first: Integers) -> Integers:
+        """Number the block of each of some rows beside the training rows, (m,), over all jobs of this client.
+
+        Args:
+            rows: m of them.
+            first: Blocks as if no job had been before, (m,).
+
+        Raises:
+            PolicyError: One more set of rows would tell too much.
+        """
+        if self._dealing is None or rows.num_rows < self.file.policy.min_rows:
+            return first
+        found = self._dealing.of_rows(rows, self.schema.features, first, self.file.policy.least_groups)
+        self._dealing.keep()
+        return found
+
+    def settle_blocks(self, *, refused: bool) -> None:
+        """Keep the rows' blocks for good, since something is told of them; or, where nothing was, forget all rows."""
+        if self._dealing is not None and not refused:
+            self._dealing.spend()
+        elif self._dealing is not None and release(self._dealing, self._setup):
+            self._described = None  # it may not go on with blocks that nobody knows
+            self._forget_scales()
 
     def standardise(
         self, classes: tuple[str, ...], mean: Array, deviation: Array, bounds: tuple[float, ...] = ()
@@ -329,11 +357,7 @@ class LocalJob(StepMemory, Machine):
         return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
-        """Subtract means from features and targets; the same means again change nothing.
-
-        Args:
-            feature_mean: (M,).
-            target_mean: (C,).
+        """Subtract means from features, (M,), and targets, (C,); the same means again change nothing.
 
         Raises:
             JobStateMissingError: The features were not computed yet.

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from kernfed.errors import PolicyError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
 from kernfed.tensors import threads
@@ -16,17 +17,26 @@ StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
 
 
-def _with_threads(step: StepFunction) -> StepFunction:
+def _run(step: StepFunction) -> StepFunction:
+    """Run it with threads that suit it; the setup tells sums over all rows, and the first answer behind it blocks."""
+
     @functools.wraps(step)
     def run(job: LocalJob, request: Request[Any]) -> Reply:
-        with threads.suited(job.largest):
-            return step(job, request)
+        try:
+            with threads.suited(job.largest):
+                reply = step(job, request)
+        except PolicyError:
+            job.settle_blocks(refused=True)
+            raise
+        if type(request) not in data.STEPS:
+            job.settle_blocks(refused=False)
+        return reply
 
     return run
 
 
 STEPS: dict[type[Request[Any]], StepFunction] = {
-    request: _with_threads(step)
+    request: _run(step)
     for request, step in {
         **data.STEPS,
         **evaluation.STEPS,

@@ -2,13 +2,15 @@
 
 A job's answers tell sums over the blocks of its rows. Were each set of rows dealt into blocks of its own, a dozen sets
 that differ by enough rows would tell each row by a system of linear equations. So the client remembers how it dealt
-every set. The rows of a new set stay in their blocks where these are whole in it. The others are dealt anew, into fewer
-blocks the more sets there are, and all blocks together never number more than (n + n / least) / 2 for n rows: half of
-what the first blocks leave unknown stays unknown. Nor may blocks add up to a few rows.
+every set that something was told of. The rows of a new set stay in their blocks where these are whole in it. The others
+are dealt anew, into fewer blocks the more sets there are, and all blocks together never number more than
+(n + n / least) / 2 for n rows: half of what the first blocks leave unknown stays unknown. Nor may blocks add up to a
+few rows.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,12 +49,14 @@ class Dealt:
     """What tells the rows apart, rising, (n,)."""
     block: Integers
     """Number of each one's block, (n,)."""
+    whole: bool = False
+    """Whether sums over all of them alone are told: they are one block, and may be dealt later."""
 
     @classmethod
-    def of(cls, words: Words, block: Integers) -> Dealt:
+    def of(cls, words: Words, block: Integers, *, whole: bool = False) -> Dealt:
         """Put rows into the order of their words."""
         order = np.argsort(words)
-        return cls(words[order], block[order])
+        return cls(words[order], block[order], whole and not block.any())
 
     @property
     def named(self) -> Words:
@@ -80,18 +84,26 @@ class Dealing:
     """Fewest rows of a block."""
     begun: bool = False
     """Whether the job goes on: nothing is refused then."""
+    as_before: bool = False
+    """Whether its blocks are of rules that knew no earlier jobs: they are only written down."""
     larger: bool = False
     """Whether a set was dealt into fewer blocks than it has alone."""
     refusal: PolicyError | None = None
     """Why the job is to be refused, where no other guard has a reason."""
     _new: list[Dealt] = field(default_factory=list)
+    _written: list[tuple[Path, int, Dealt]] = field(default_factory=list)
 
     @cached_property
     def _kept(self) -> list[Dealt]:
-        sets = [
-            (kept["words"], kept["block"]) for kept in kept_sets(self.state / FOLDER) if {*kept} == {"words", "block"}
-        ]
-        return [Dealt(w.astype(np.uint64), b.astype(np.int64)) for w, b in sets if len(w) == len(b) > 0]
+        found: list[Dealt] = []
+        for kept in kept_sets(self.state / FOLDER):
+            if {*kept} == {"words", "block"} and len(kept["words"]) == len(kept["block"]) > 0:
+                found.append(Dealt(kept["words"].astype(np.uint64), kept["block"].astype(np.int64)))
+            elif {*kept} == {"words"} and len(kept["words"]):
+                words = kept["words"].astype(np.uint64)
+                found.append(Dealt(words, np.zeros(len(words), dtype=np.int64), whole=True))
+        dealt = [its.words for its in found if not its.whole]
+        return [its for its in found if not (its.whole and any(np.array_equal(its.words, words) for words in dealt))]
 
     def of_parts(
         self, train: PartitionData, test: PartitionData, columns: Sequence[str], first: Integers, least_groups: int
@@ -110,7 +122,8 @@ class Dealing:
         try:
             found = self.of_rows(train, columns, first, least_groups)
             if test.num_rows:
-                self.deal(_words(test, columns), np.arange(test.num_rows), lambda places: np.zeros_like(places))
+                places = np.arange(test.num_rows)
+                self.deal(_words(test, columns), places, lambda some: np.zeros_like(some), whole=True)
         except PolicyError as err:
             self.refusal = err
             return first
@@ -150,6 +163,8 @@ class Dealing:
         unit: Integers,
         fresh: Callable[[Integers], Integers],
         allowed: Callable[[Integers], bool] = lambda _: True,
+        *,
+        whole: bool = False,
     ) -> Integers:
         """Number each row's block, (n,).
 
@@ -158,41 +173,60 @@ class Dealing:
             unit: Rows of one number lie in one block, (n,), numbers from 0 on.
             fresh: Deals some of the rows, by their places, as if there were no others.
             allowed: Whether some rows, by their places, may be a block of this job.
+            whole: Whether sums over all rows alone are told.
 
         Raises:
             PolicyError: So many sets were dealt that one more would tell too much, or blocks would tell about few rows.
         """
         mine = Dealt.of(words, np.arange(len(words)))
-        known = [kept for kept in self._kept if np.array_equal(kept.words, mine.words)]
-        if known:
+        known = [kept for kept in self._kept if (whole or not kept.whole) and np.array_equal(kept.words, mine.words)]
+        if known and not self.as_before:
             dealt = np.empty(len(words), dtype=np.int64)
             dealt[mine.block] = known[-1].block
             found = joined_blocks(dealt, lambda places: len(places) >= self.least and allowed(places))
-        elif self._kept and not self.begun:
+        elif self._kept and not self.begun and not self.as_before:
             found = self._beside(words, unit, fresh, allowed)
         else:
             found = fresh(np.arange(len(words)))
-        self._new.append(Dealt.of(words, found))
+        self._new.append(Dealt.of(words, found, whole=whole))
         return found
 
     def check(self) -> None:
-        """Refuse the job where its blocks, with those of earlier jobs, would tell about few rows.
-
-        Raises:
-            PolicyError: Names the remedies.
-        """
+        """Raise the PolicyError of a job whose blocks, with those of earlier jobs, would tell about few rows."""
         if self.refusal is not None:
             raise self.refusal
 
     def keep(self) -> None:
-        """Remember what was dealt.
-
-        Raises:
-            PolicyError: The job is to be refused.
-        """
+        """Remember what was dealt; raises as `check`."""
         self.check()
         for dealt in self._new:
-            keep_set(self.state / FOLDER, {"words": dealt.words, "block": dealt.block})
+            words = {"words": dealt.words}
+            path = keep_set(self.state / FOLDER, words if dealt.whole else words | {"block": dealt.block})
+            if path is not None and not dealt.whole:
+                self._written.append((path, path.lstat().st_mtime_ns, dealt))
+        self._new.clear()
+        self.__dict__.pop("_kept", None)
+
+    def release(self) -> None:
+        """Forget blocks that were dealt for this job first, and that no other job took since.
+
+        For a job of which nothing was told but sums over all of its rows: the set itself stays remembered.
+        """
+        for path, when, dealt in self._written:
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_mtime_ns == when:
+                    keep_set(self.state / FOLDER, {"words": dealt.words})
+                    path.unlink()
+        self.spend()
+
+    @property
+    def unspent(self) -> bool:
+        """Whether there are such blocks."""
+        return bool(self._written)
+
+    def spend(self) -> None:
+        """Keep the blocks for good: something was told of them."""
+        self._written.clear()
 
     def _beside(
         self,
@@ -240,7 +274,8 @@ class Dealing:
     def _whole(self, words: Words, unit: Integers, most: int, allowed: Callable[[Integers], bool]) -> Integers:
         """Number of each row's earlier block where that is whole here, (n,), and -1; at least so many rows are left."""
         blocks: list[Integers] = []
-        covers = [self._of_whole(kept.blocks_of(words), np.bincount(kept.block), unit, most) for kept in self._kept]
+        dealt = [kept for kept in self._kept if not kept.whole]
+        covers = [self._of_whole(kept.blocks_of(words), np.bincount(kept.block), unit, most) for kept in dealt]
         found, number = np.full(len(words), -1, dtype=np.int64), 0
         for block in sorted(covers, key=lambda cover: -int((cover >= 0).sum())):
             taken = np.isin(block, block[(found >= 0) & (block >= 0)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -44,15 +46,20 @@ def _last_used(path: Path) -> tuple[float, str]:
         return 0.0, path.name
 
 
-def keep_set(folder: Path, found: Mapping[str, Array]) -> None:
-    """Keep a set under the digest of its content: the same rows of many jobs are one file."""
+def keep_set(folder: Path, found: Mapping[str, Array]) -> Path | None:
+    """Keep a set under the digest of its content: the same rows of many jobs are one file.
+
+    Returns:
+        The file where it is new. Each job that takes the set later moves its time.
+    """
     path = folder / f"{_name(found)}.safetensors"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     content = save(dict(found))
     with contextlib.suppress(OSError):
         if path.read_bytes() == content:
-            path.touch()
-            return
+            now = max(time.time_ns(), path.lstat().st_mtime_ns + 1)
+            os.utime(path, ns=(now, now))
+            return None
     files.replace(path, content, durable=True, mode=0o600)
     left = MOST_BYTES - path.lstat().st_size
     for old in sorted(set(folder.glob("*.safetensors")) - {path}, key=_use):
@@ -60,6 +67,7 @@ def keep_set(folder: Path, found: Mapping[str, Array]) -> None:
             left -= old.lstat().st_size
             if left < 0:
                 old.unlink(missing_ok=True)
+    return path
 
 
 def _use(path: Path) -> tuple[int, float, str]:

@@ -92,6 +92,7 @@ def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers
         block = blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
         if job.data.rules < JOINED_RULES:
             return block
+        block = job.deal(plain, block)
         return joined_blocks(block, FewStandOut(plain, policy, job.data.rules).allows)
 
     block = job.memo("blocks of points", blocks)

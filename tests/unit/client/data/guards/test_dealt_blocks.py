@@ -125,3 +125,50 @@ def test_however_many_rows_few_blocks_are_judged_at_once(tmp_path: Path, monkeyp
     assert sum(num for _, num in judged) > 60
     assert max(num for num, _ in judged) <= 250
     assert max(num for _, num in judged) <= 60
+
+
+def fresh(places: Integers) -> Integers:
+    """Five rows to a block."""
+    return np.arange(len(places)) * (len(places) // LEAST) // len(places)
+
+
+def test_blocks_of_a_refused_job_are_dealt_anew(tmp_path: Path) -> None:
+    """Only its whole set stays remembered: a set beside it has all the blocks that it would have had, but for one."""
+    refused = Dealing(tmp_path, LEAST)
+    refused.deal(WORDS[:NUM], np.arange(NUM), fresh)
+    refused.keep()
+    assert refused.unspent
+    refused.release()
+    [kept] = kept_sets(tmp_path / FOLDER)
+    assert {*kept} == {"words"}
+    assert len(np.unique(deal(tmp_path, np.arange(NUM)))) == NUM // LEAST
+
+
+def test_blocks_that_another_job_took_stay(tmp_path: Path) -> None:
+    """A job on the same rows that came before the first one was refused keeps the blocks of both."""
+    refused = Dealing(tmp_path, LEAST)
+    refused.deal(WORDS[:NUM], np.arange(NUM), fresh)
+    refused.keep()
+    second = deal(tmp_path, np.arange(NUM))
+    refused.release()
+    np.testing.assert_array_equal(deal(tmp_path, np.arange(NUM)), second)
+    assert {"words", "block"} in [{*kept} for kept in kept_sets(tmp_path / FOLDER)]
+
+
+def test_the_whole_set_of_a_refused_job_counts(tmp_path: Path) -> None:
+    """The sum over it was told: a block less than it would leave few rows."""
+    refused = Dealing(tmp_path, LEAST)
+    refused.deal(WORDS[:12], np.arange(12), fresh)
+    refused.keep()
+    refused.release()
+    with pytest.raises(PolicyError, match=r"policy\.near_jobs"):
+        deal(tmp_path, np.arange(9))
+
+
+def test_blocks_of_older_rules_are_written_down_as_they_are(tmp_path: Path) -> None:
+    """A job that was under way at an upgrade goes on by its own blocks, and later jobs know of them."""
+    before = Dealing(tmp_path, LEAST, begun=True, as_before=True)
+    own = fresh(np.arange(NUM))[::-1]
+    np.testing.assert_array_equal(before.deal(WORDS[:NUM], np.arange(NUM), lambda _: own), own)
+    before.keep()
+    np.testing.assert_array_equal(deal(tmp_path, np.arange(NUM)), own)
