@@ -236,15 +236,18 @@ class Dealing:
         allowed: Callable[[Integers], bool],
     ) -> Integers:
         before: Words = np.unique(np.concatenate([kept.words for kept in self._kept]))
-        left = (len(before) + len(before) // self.least) // 2 - len(
-            np.unique(np.concatenate([k.named for k in self._kept]))
-        )
+        undealt = ~np.isin(before, np.concatenate([words[:0], *(k.words for k in self._kept if not k.whole)]))
+        num_told = len(np.unique(np.concatenate([kept.named for kept in self._kept])))
+        left = (len(before) + len(before) // self.least) // 2 - num_told - int(undealt.sum()) // self.least
         is_new = ~np.isin(words, before)
+        is_first = is_new | np.isin(words, before[undealt])
         for most in (_SMALL * self.least, len(words) + 1):
             found = self._whole(words, unit, most, allowed)
             rest = np.flatnonzero(found < 0)
-            num_new = int(is_new[rest].sum())
-            num = num_new // self.least + max(left, 0) // _SHARE_OF_LEFT or int(num_new > 0 or left > 0)
+            num_first = int(is_first[rest].sum())
+            num = max(num_first // self.least + left // _SHARE_OF_LEFT, 1) if left > 0 else 0
+            if left <= 0 and (num_new := int(is_new[rest].sum())):
+                num = max(num_new // self.least, 1)
             if num > 1:
                 break
         if not len(rest):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from structlog.testing import capture_logs
 
-from kernfed.federation.messages.data import DescribeDataRequest, LearningTask
+from kernfed.errors import JobStateMissingError, PolicyError
+from kernfed.federation.messages.data import DescribeDataRequest, LearningTask, StandardiseRequest
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
+from kernfed_client.data.guards.dealt_blocks import FOLDER
+from kernfed_client.data.guards.kept_sets import kept_sets
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.data import describe
+from kernfed_client.steps.registry import STEPS
 from kernfed_testing.partitions import schema
 
 
@@ -32,3 +38,23 @@ def test_the_log_names_what_no_message_says(tmp_path: Path) -> None:
     assert told.classes == ("0", "1")
     assert told.rare_classes_left_out
     assert "987654" not in repr(told)
+
+
+def test_a_job_that_is_refused_after_its_rows_were_dealt_goes_on_with_none(tmp_path: Path) -> None:
+    """Scales that no rows can have end it: its blocks are forgotten, here too, and dealt beside others' when asked."""
+    draw = np.random.default_rng(3)
+    rows = "\n".join(f"{a},{b},{a + b}" for a, b in draw.normal(size=(60, 2)))
+    (tmp_path / "rows.csv").write_text(f"a,b,y\n{rows}\n")
+    section = DatasetSection(train=PartitionFile(path=tmp_path / "rows.csv"))
+    job = LocalJob("job", "va", ClientFile(state=tmp_path / "state", datasets={"heart": section}))
+    rule = {"by_content": True, "by_record": True, "test_fraction": 0.0}
+    asked = DescribeDataRequest(dataset="heart", schema=schema(task=LearningTask.REGRESSION, **rule))
+    STEPS[DescribeDataRequest](job, asked)
+    wrong = StandardiseRequest(mean=np.zeros(2), deviation=np.full(2, 1e-9), classes=(), median_distance=False)
+    with pytest.raises(PolicyError, match="cannot be those"):
+        STEPS[StandardiseRequest](job, wrong)
+    with pytest.raises(JobStateMissingError):
+        assert job.block is None
+    assert [{*kept} for kept in kept_sets(tmp_path / "state" / FOLDER)] == [{"words"}]
+    STEPS[DescribeDataRequest](job, asked)
+    assert [{*kept} for kept in kept_sets(tmp_path / "state" / FOLDER) if "block" in kept] == [{"words", "block"}]
