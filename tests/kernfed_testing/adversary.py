@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.errors import PolicyError
+from kernfed.errors import JobStateMissingError, PolicyError
 from kernfed.federation.exchange import Call
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Kind, Reply, Request
@@ -117,10 +117,14 @@ class Target:
             beside = {name: other.local_job(name) for name, other in zip(("bee", "cat"), others, strict=False)}
             told = Told(simulate(job, {"ant": local, **beside}, files=files), replies)
         if told.of(DataDescription):  # else nothing left about its rows
-            told.train = frozenset(local.data.train.row_numbers.tolist())
-            told.test = frozenset(local.data.test.row_numbers.tolist())
-            if (block := local.block) is not None:
-                places = local.data.train.row_numbers
+            try:
+                data, block = local.data, local.block
+            except JobStateMissingError:  # refused before anything was told of its blocks
+                data, block = load_local_data(self.file, job.cohort.dataset, data_schema(job), "ant"), None
+            told.train = frozenset(data.train.row_numbers.tolist())
+            told.test = frozenset(data.test.row_numbers.tolist())
+            if block is not None:
+                places = data.train.row_numbers
                 told.blocks = frozenset(frozenset(places[block == k].tolist()) for k in np.unique(block))
         return told
 
