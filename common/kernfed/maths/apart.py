@@ -9,13 +9,16 @@ import numpy as np
 from kernfed.arrays import Floats
 
 IMPLAUSIBLE = 1000.0
-"""Deviations from which on targets, predictions and public points are not taken."""
+"""Deviations from which on predictions and public points are not taken."""
+
+THOUSANDFOLD = 300.0
+"""Deviations of the others from which on a client's targets are not taken: nearer to a thousand than to a hundred."""
 
 Moments = tuple[Floats, Floats]
 """Mean and deviation of a client's targets, (C,) each."""
 
 
-def how_far(moments: Mapping[str, Moments], limit: float = IMPLAUSIBLE) -> dict[str, float]:
+def how_far(moments: Mapping[str, Moments], limit: float = THOUSANDFOLD) -> dict[str, float]:
     """By how many deviations of the other clients' targets each client's own lie off, or spread more; 0 for one client.
 
     Of three clients and more the farthest is judged first, and where it lies `limit` off the others without it: with

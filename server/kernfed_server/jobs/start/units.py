@@ -10,7 +10,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.federation.exchange import Fault
 from kernfed.federation.messages.data import DataDescription, DataSchema
-from kernfed.maths.apart import how_far
+from kernfed.maths.apart import THOUSANDFOLD, how_far
 from kernfed.maths.statistics import Moments
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
@@ -27,9 +27,6 @@ AGREED = 4.0
 
 ALIKE = 1.5
 """...up to this factor."""
-
-THOUSANDFOLD = 300.0
-"""Deviations of the others from which on a client's targets are not taken: nearer to a thousand than to a hundred."""
 
 ELSEWHERE = 3.0
 """Deviations, of its own and of the others', by which a client's mean that is told of differs from theirs."""
@@ -98,7 +95,7 @@ def thousandfold(schema: DataSchema, described: Mapping[str, DataDescription]) -
                 f"the units of {schema.target!r} at all clients, or say in data.ranges which values are right"
             )
         )
-        for client, factor in how_far(told, THOUSANDFOLD).items()
+        for client, factor in how_far(told).items()
         if factor >= THOUSANDFOLD
     }
 

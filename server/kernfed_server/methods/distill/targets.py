@@ -10,7 +10,6 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.exchange import Fault
 from kernfed.maths.apart import IMPLAUSIBLE, how_far
 from kernfed.methods.distill.messages import TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, implausible
@@ -48,14 +47,11 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
 
     Those of at least half of the clients stand for all; with fewer there are none.
 
-    Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. From
-    `IMPLAUSIBLE` on the client does not pass: the job is refused, or goes on without it, as `cohort.preflight` says.
+    Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. Clients
+    whose targets are of another unit were left out before; see `units.thousandfold`.
 
     Returns:
         The fields of `AgreedTargets`; none where they are not known.
-
-    Raises:
-        DataError: A client does not pass, and all have to, or of two nobody can say which one is wrong.
     """
     otherwise = "scales of the clients' targets are not compared, and targets are not centred"
     asked = cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs), optional=True)
@@ -69,22 +65,11 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
         run.note(f"{listed(missing)} tell no mean and deviation of their targets: those of the others stand for all")
     off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
     for client, factor in off.items():
-        if factor < ALARM:
-            continue
-        words = (
-            f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; "
-            "check that all clients have the same units"
-        )
-        if factor < IMPLAUSIBLE:
-            run.note(words)
-        elif setup.strict or len(off) < 3:
-            raise DataError(
-                f"before round 1, {words}. Nothing was trained; correct it, or with three clients and more set "
-                'cohort.preflight = "quorum", which leaves the client out'
+        if factor >= ALARM:
+            run.note(
+                f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; "
+                "check that all clients have the same units"
             )
-        else:
-            cohort.exclude(client, Fault(DataError.reason, words))
-            run.note(f"left out of this job: {words}")
     taken = [(replies[c].num_rows, replies[c]) for c in cohort.clients if c in replies]
     total = sum(n for n, _ in taken)
     mean = sum(n / total * r.mean for n, r in taken)

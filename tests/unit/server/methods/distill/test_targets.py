@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.errors import DataError
+from kernfed.jobs.job_file import parse_job
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed_server.methods.distill.targets import check_points
 from kernfed_simulation.federation import Rows, from_rows
@@ -66,6 +67,15 @@ def test_another_scale_is_found_before_round_1(tmp_path: Path) -> None:
     job, _, files = made_job(tmp_path)
     noted = run(job, files, Bench(from_rows(units(made_rows(), shift=3.0, site_1=10.0), (), tmp_path)))
     assert any(note.startswith("site-1: its targets lie") for note in noted.notes)
+
+
+def test_a_range_for_the_target_lifts_the_rule_on_units(tmp_path: Path) -> None:
+    """Such a client is noted and takes part, as in the other methods."""
+    _, text, files = made_job(tmp_path, rounds=1)
+    job = parse_job(f"{text}\n[data.ranges]\ny = [-1e9, 1e9]\n")
+    done = run(job, files, Bench(from_rows(units(made_rows(), shift=3.0, site_1=1e5), (), tmp_path)))
+    assert any(note.startswith("site-1: its targets lie") for note in done.notes)
+    assert not any("left out" in note for note in done.notes)
 
 
 def test_impossible_public_points_are_refused() -> None:
