@@ -28,7 +28,7 @@ from kernfed_server.jobs.start.agreement import Earlier
 from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
-from kernfed_server.jobs.verdict import end_of, far_off
+from kernfed_server.jobs.verdict import end_of, far_off, worse_than_mean
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
 
@@ -137,6 +137,9 @@ async def _carry_out(
         raise
     run.tell_odd()
     _tell_end(run, setup, workflow)
+    if words := worse_than_mean(run.measured):
+        remedy = f"lower {' or '.join(keys)}" if (keys := _step_keys(job)) else "it is of no use as it is"
+        run.note(f"{words}; {remedy}")
     if far_off(run.measured):
         if run.former:
             run.note(f"the model is far off. {_began(run)}")

@@ -16,6 +16,8 @@ LEVEL = 0.01
 """Models whose metrics differ by less than this part are level: test rows are too few to tell more."""
 FAR_OFF = 100.0
 """Errors beyond so many times those of the targets' mean come from damaged numbers rather than from learning."""
+NO_USE = 0.1
+"""An r² so far below 0 is told of; test rows are few, and a model that learned nothing is about level with the mean."""
 _METRICS = {
     LearningTask.REGRESSION: ("mse",),
     LearningTask.BINARY: ("log_loss", "mse"),
@@ -91,6 +93,15 @@ def far_off(metrics: RoundMetrics) -> bool:
         if scores.get("r2", 0.0) < -FAR_OFF or ("accuracy" in scores and scores.get("mse", 0.0) > FAR_OFF):
             return True
     return False
+
+
+def worse_than_mean(metrics: RoundMetrics) -> str:
+    """That the job's own model explains nothing of a regression's targets, in words; empty where it does."""
+    for model in ("global", "personal"):
+        r2 = metrics.pooled.get(model, {}).get("r2", 0.0)
+        if r2 < -NO_USE:
+            return f"the {model} model predicts worse than the mean of the targets (r² {r2:.2g} over all measured rows)"
+    return ""
 
 
 def comparison_words(found: Comparison) -> str:

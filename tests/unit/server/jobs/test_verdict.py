@@ -13,7 +13,7 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.ending import EndFinding
 from kernfed.methods.registry import METHODS
 from kernfed_server.jobs.arrival import Arrival, settling
-from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, end_of
+from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, end_of, worse_than_mean
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
@@ -158,3 +158,11 @@ def test_a_diverged_run_shows_the_model_that_is_left(tmp_path: Path) -> None:
     assert notes[-1].startswith(
         "end: not arrived: the run diverged, and the job leaves the last good model; the global"
     )
+
+
+def test_a_model_worse_than_the_mean_of_the_targets_is_told() -> None:
+    """An r² far below 0 is told with its model; one near 0 is what a model has that learned nothing."""
+    assert "global model predicts worse" in worse_than_mean(RoundMetrics(pooled={"global": {"r2": -4e5}}))
+    assert "(r² -0.5 " in worse_than_mean(RoundMetrics(pooled={"global": {"mse": 2.0}, "personal": {"r2": -0.5}}))
+    for pooled in ({}, {"global": {"r2": -0.05}}, {"local": {"r2": -9.0}}, {"global": {"accuracy": 0.2}}):
+        assert not worse_than_mean(RoundMetrics(pooled=pooled))
