@@ -435,7 +435,9 @@ class HeadDescentRequest(google.protobuf.message.Message):
     proximal: builtins.float
     """0 for FedAvg. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step, in deviations of the targets. From 0
+    to 1,000,000.
+    """
     momentum: builtins.float
     """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     num_epochs: builtins.int
@@ -514,7 +516,9 @@ class HeadWarmUpRequest(google.protobuf.message.Message):
     ridge: builtins.float
     """Ridge of F_j. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step, in deviations of the targets. From 0
+    to 1,000,000.
+    """
     momentum: builtins.float
     """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     num_epochs: builtins.int
@@ -559,10 +563,13 @@ class HeadSophiaRequest(google.protobuf.message.Message):
     BATCH_SIZE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     WEIGHTS_FIELD_NUMBER: builtins.int
+    TARGET_DEVIATION_FIELD_NUMBER: builtins.int
     ridge: builtins.float
     """Ridge of F_j. From 0 to 1,000,000."""
     learning_rate: builtins.float
-    """Step size; of `head.sophia` also the most that a coordinate moves in a step. From 0 to 1,000,000."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step, in deviations of the targets. From 0
+    to 1,000,000.
+    """
     momentum: builtins.float
     """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average. From 0 to 1."""
     curvature_momentum: builtins.float
@@ -577,6 +584,10 @@ class HeadSophiaRequest(google.protobuf.message.Message):
     """Rows per step; 0: all rows. At least 0."""
     seed: builtins.int
     """Seed of the batches; the client draws from it by its name. From 0 to 2^63 - 1."""
+    target_deviation: builtins.float
+    """σ of a regression's targets: a coordinate moves by learning_rate · σ clamp(m / (σ max(ρ h, ε)), -1, 1), which is
+    the same in all units. 0: it is 1. At least 0.
+    """
     @property
     def weights(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Where the steps begin, W. Shape (D, C)."""
@@ -594,9 +605,10 @@ class HeadSophiaRequest(google.protobuf.message.Message):
         batch_size: builtins.int = ...,
         seed: builtins.int = ...,
         weights: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        target_deviation: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["weights", b"weights"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "curvature_every", b"curvature_every", "curvature_momentum", b"curvature_momentum", "learning_rate", b"learning_rate", "momentum", b"momentum", "num_epochs", b"num_epochs", "ridge", b"ridge", "seed", b"seed", "weights", b"weights"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "clip", b"clip", "curvature_every", b"curvature_every", "curvature_momentum", b"curvature_momentum", "learning_rate", b"learning_rate", "momentum", b"momentum", "num_epochs", b"num_epochs", "ridge", b"ridge", "seed", b"seed", "target_deviation", b"target_deviation", "weights", b"weights"]) -> None: ...
 
 Global___HeadSophiaRequest: typing_extensions.TypeAlias = HeadSophiaRequest
 

@@ -67,6 +67,12 @@ OF_CLASSES = [
     if task == "binary" or method not in {"online", "online gradients", "ofskl", "vm-kofl"}
 ]
 """Streams take numbers and two classes."""
+BY_GRADIENTS = [
+    name
+    for name in METHODS
+    if name
+    in {"fedavg head", "fedprox head", "fedsophia", "fednew", "reweight adam", "personalise network", "perfedavg"}
+]
 BASE_RATES = ("head", "head cg", "fedavg head")
 """Methods of a head that end near the minimum of the pooled loss."""
 
@@ -86,14 +92,15 @@ def job_of(method: Mapping[str, Any], task: str, folder: Path, classes: tuple[st
     return JobFile.model_validate(whole), files
 
 
-def rows_of(num_classes: int = 0, shift: float = 0.0) -> dict[str, Rows]:
-    """Three clients: numbers, or classes of unequal shares."""
+def rows_of(num_classes: int = 0, shift: float = 0.0, unit: float = 1.0, column: float = 1.0) -> dict[str, Rows]:
+    """Three clients: numbers, or classes of unequal shares; targets, and the first column, in a unit."""
     random = np.random.default_rng(3)
     rows = {}
     for i, name in enumerate(("ant", "bee", "cat")):
         x = random.normal(size=(52, 3)) + 0.1 * i
         score = np.sin(x).sum(axis=1) + 0.2 * random.normal(size=52)
-        y = np.digitize(score, [0.7, 1.5][: num_classes - 1]) if num_classes else score + shift
+        y = np.digitize(score, [0.7, 1.5][: num_classes - 1]) if num_classes else unit * score + shift
+        x[:, 0] *= column
         rows[name] = Rows(x[:40], y[:40], x[40:], y[40:])
     return rows
 
@@ -133,6 +140,17 @@ def test_a_constant_in_the_target_moves_predictions_by_it(tmp_path: Path, method
     if here.model is not None and there.model is not None:
         x = rows_of()["ant"].x_test
         np.testing.assert_allclose(there.model.predict_scores(x) - 140.0, here.model.predict_scores(x), atol=1e-8)
+
+
+@pytest.mark.parametrize("method", BY_GRADIENTS)
+def test_units_change_no_share_that_is_explained(tmp_path: Path, method: str) -> None:
+    """The target times 2^-20 and a column times 2^9 leave r² as it is, in methods that take steps by gradients."""
+    first = scores(run(method, "regression", rows_of(), tmp_path / "a"))
+    second = scores(run(method, "regression", rows_of(unit=2.0**-20, column=2.0**9), tmp_path / "b"))
+    told = [name for name in first if name.endswith(" r2")]
+    assert told
+    for name in told:
+        assert second[name] == pytest.approx(first[name], rel=1e-6, abs=1e-6), name
 
 
 @pytest.mark.parametrize(("method", "task"), OF_CLASSES)

@@ -200,6 +200,7 @@ def sophia(job: LocalJob, request: HeadSophiaRequest) -> HeadWeights:
         curvature_momentum=request.curvature_momentum,
         clip=request.clip,
         curvature_every=request.curvature_every,
+        unit=request.target_deviation or 1.0,
         num_epochs=request.num_epochs,
         batch_size=request.batch_size,
         seed=rng.seed(request.seed, "batches", job.client),

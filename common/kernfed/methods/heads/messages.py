@@ -213,7 +213,7 @@ class EpochsRequest(Request[R_co]):
 
     ridge: Ridge
     learning_rate: Annotated[float, Range(0, 1e6)]
-    """Step size; of `head.sophia` also the most that a coordinate moves in a step."""
+    """Step size; of `head.sophia` also the most that a coordinate moves in a step, in deviations of the targets."""
     momentum: Annotated[float, Range(0, 1)]
     """Momentum of the steps; of `head.sophia` β1, of the gradients' moving average."""
     num_epochs: Annotated[int, Range(1, 1_000_000)]
@@ -279,6 +279,9 @@ class HeadSophiaRequest(EpochsRequest[HeadWeights]):
     """ρ: a coordinate moves by learning_rate · clamp(m / max(ρ h, ε), -1, 1)."""
     curvature_every: Annotated[int, Range(1, 1_000_000)]
     """Steps between estimates of the diagonal."""
+    target_deviation: Annotated[float, Range(0)] = 0.0
+    """σ of a regression's targets: a coordinate moves by learning_rate · σ clamp(m / (σ max(ρ h, ε)), -1, 1), which is
+    the same in all units. 0: it is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,7 +247,12 @@ class FedSophiaSettings(AveragedSettings):
     rounds: Rounds = 50
     loss: HeadLossKey = "cross-entropy"
     client_fraction: ClientFraction = 1.0
-    learning_rate: float = Field(0.01, gt=0, le=1e3, description="Most that a coordinate moves in a local step.")
+    learning_rate: float = Field(
+        0.01,
+        gt=0,
+        le=1e3,
+        description="Most that a coordinate moves in a local step; of a regression in deviations of its targets.",
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="β1, of the gradients' moving average.")
     curvature_momentum: float = Field(0.99, ge=0, lt=1, description="β2, of the diagonal's moving average.")
     clip: float = Field(0.04, gt=0, le=1e6, description="ρ: steps are clamp(m / (ρ h), -1, 1) learning_rate.")

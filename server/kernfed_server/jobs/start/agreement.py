@@ -54,6 +54,8 @@ class Agreement:
     """Fingerprint of the clients' frozen backbone; empty: none."""
     ridge: float | None = None
     """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
+    target_deviation: float = 0.0
+    """Of a regression's targets at a client, the median over clients; 0: classes, or an earlier release agreed."""
     num_rows: Mapping[str, int] = field(default_factory=dict)
     """Training rows of each client that passed the preparation."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class _Facts:
     ridge: float | None
     num_rows: Mapping[str, int]
     descriptions: Mapping[str, str]
+    target_deviation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

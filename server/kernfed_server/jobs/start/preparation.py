@@ -40,7 +40,14 @@ from kernfed_server.jobs.start.agreement import Agreement, Earlier
 from kernfed_server.jobs.start.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.start.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.start.gate import Gate
-from kernfed_server.jobs.start.scales import APART_WORDS, agree_scales, check_embedding, far_targets, pooled_mean
+from kernfed_server.jobs.start.scales import (
+    APART_WORDS,
+    agree_scales,
+    check_embedding,
+    far_targets,
+    pooled_mean,
+    target_deviation,
+)
 from kernfed_server.jobs.start.taking import (
     asked_schema,
     centre_request,
@@ -213,6 +220,7 @@ async def prepare(
         class_order=class_order,
         backbone=later.backbone,
         ridge=None if taken is None else taken.ridge,
+        target_deviation=target_deviation(described) if taken is None else taken.target_deviation,
         num_rows=num_rows,
         descriptions=later.before,
     )

@@ -129,6 +129,12 @@ def far_targets(
     }
 
 
+def target_deviation(described: Mapping[str, DataDescription]) -> float:
+    """Deviation of a regression's targets at a client, the median over clients whose targets vary; 0: at none."""
+    stated = [d.target_deviation for d in described.values() if d.target_deviation > 0]
+    return float(np.median(stated)) if stated else 0.0
+
+
 def moments_of(reply: StatedMoments) -> Moments:
     """The moments that a client states; one of an earlier release states sums of squares alone."""
     mean = reply.mean.astype(np.float64)

@@ -87,6 +87,7 @@ async def run_fedsophia(setup: Setup, settings: FedSophiaSettings, cohort: Cohor
             curvature_momentum=settings.curvature_momentum,
             clip=settings.clip,
             curvature_every=settings.curvature_every,
+            target_deviation=setup.agreed.target_deviation,
             num_epochs=settings.local_epochs,
             batch_size=settings.batch_size,
             seed=seed,

@@ -74,12 +74,13 @@ def sophia(
     curvature_momentum: float = 0.99,
     clip: float = 0.04,
     curvature_every: int = 10,
+    unit: float = 1.0,
     num_epochs: int = 1,
     batch_size: int = 0,
     seed: int = 0,
     block: Integers | None = None,
 ) -> Tensor:
-    """Run FedSophia's local steps: V moves by learning_rate · clamp(m / max(clip · h, ε), -1, 1).
+    """Run FedSophia's local steps: V moves by learning_rate · unit · clamp(m / unit / max(clip · h, ε), -1, 1).
 
     m is a moving average of gradients. h is one of Gauss-Newton-Bartlett estimates of the Hessian's diagonal: the
     batch's size times the square of its mean gradient at labels drawn from the model itself (squared loss: the diagonal
@@ -88,11 +89,12 @@ def sophia(
     Args:
         head: The client's problem.
         w: Where to start, shape (D, C); not changed.
-        learning_rate: Most that a coordinate moves in a step.
+        learning_rate: Most that a coordinate moves in a step, in units of the targets.
         momentum: β1.
         curvature_momentum: β2.
         clip: ρ.
         curvature_every: Steps between estimates.
+        unit: That of the targets, above 0: targets times c and `unit` times c give V times c.
         num_epochs: Passes over the rows.
         batch_size: Rows per step; 0: all rows.
         seed: Of batches and drawn labels.
@@ -112,7 +114,7 @@ def sophia(
             estimate = bartlett_diagonal(batch, v, labels)
             h = estimate if h is None else h.mul_(curvature_momentum).add_(estimate, alpha=1.0 - curvature_momentum)
         assert h is not None  # noqa: S101  # the first step makes one
-        v.sub_((m / (clip * h).clamp_min(_TINY)).clamp_(-1.0, 1.0), alpha=learning_rate)
+        v.sub_((m / unit / (clip * h).clamp_min(_TINY)).clamp_(-1.0, 1.0), alpha=learning_rate * unit)
     return _finite(v, learning_rate)
 
 
