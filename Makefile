@@ -13,8 +13,9 @@ setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets d
 # One pip call: torch's version must be pinned in the call that pulls it in.
 .venv/.ready: pyproject.toml constraints.txt tools/venv.sh
 	@test -x $(PY) && $(PY) -m pip --version >/dev/null 2>&1 || tools/venv.sh .venv
-	@echo "installing kernfed into .venv, once"
-	@$(PY) -m pip install -q --no-compile -e '.[dev]' -c constraints.txt
+	@echo "installing kernfed into .venv, once: PyTorch and about a hundred packages, some minutes. Each is named as it comes:"
+	@$(PY) -m pip install --no-compile --progress-bar off -e '.[dev]' -c constraints.txt | grep --line-buffered -E '^(Collecting|Installing)' | cut -c1-120; exit $${PIPESTATUS[0]}
+	@echo "compiling what was installed"
 	@$(PY) -W ignore -m compileall -q -q -j 0 -x '/tests/' .venv/lib || true  # pip would compile on one core
 	@touch $@
 

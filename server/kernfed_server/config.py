@@ -12,6 +12,7 @@ from kernfed.pki.federation import FederationPki
 from kernfed.pki.folder import CA
 from kernfed.section import Section
 from kernfed.wire.channel import address, split_address
+from kernfed.wire.frames import MAX_HEARTBEAT_S, MAX_SILENCE_S
 
 
 class CoordinatorFile(Section):
@@ -24,8 +25,12 @@ class CoordinatorFile(Section):
     database: str | None = Field(
         None, description="sqlite:///… or postgresql+psycopg://…; unset: an SQLite file in the data folder."
     )
-    heartbeat_interval_s: float = Field(5.0, gt=0, le=3600, description="Seconds between heartbeats, both ways.")
-    heartbeat_timeout_s: float = Field(20.0, gt=0, le=7200, description="A client silent for this long is dropped.")
+    heartbeat_interval_s: float = Field(
+        5.0, gt=0, le=MAX_HEARTBEAT_S, description="Seconds between heartbeats, both ways."
+    )
+    heartbeat_timeout_s: float = Field(
+        20.0, gt=0, le=MAX_SILENCE_S, description="A client silent for this long is dropped."
+    )
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest reply body accepted.")
     max_inflight_bytes: int = Field(
         16 << 30, ge=1 << 20, description="Bytes of replies that a client may have under way; more ends its session."

@@ -74,7 +74,9 @@ def main(arguments: list[str]) -> int:
     """Run them; `arguments` go to pytest."""
     outcomes = Outcomes()
     plain = ["-m", "redteam", "-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
-    ended = pytest.main([*plain, *(arguments or ["-n", "2", "--dist", "worksteal"]), *attacks()], plugins=[outcomes])
+    ended = pytest.main(
+        [*plain, *(arguments or ["-n", "2", "--dist", "worksteal", "--timeout", "600"]), *attacks()], plugins=[outcomes]
+    )
     return 1 if outcomes.tell() or ended not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 0
 
 

@@ -12,6 +12,7 @@ import structlog
 
 from kernfed.errors import JobCancelledError, KernfedError, WireError
 from kernfed.v1 import task_pb2
+from kernfed.wire.frames import MAX_TEXT
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.intake import MAX_ENDING, Intake, check_names
@@ -169,15 +170,15 @@ class Answering:
 
     def _fail(self, task: task_pb2.Task, err: KernfedError) -> None:
         failure = task_pb2.TaskFailure(
-            task_id=task.task_id, reason=err.reason, message=err.public[:4000], request_sha256=task.request_sha256
+            task_id=task.task_id, reason=err.reason, message=err.public[:MAX_TEXT], request_sha256=task.request_sha256
         )
         self._outbox.add_failure(task.job_id, failure)
         self._send_answer(task.task_id)
 
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
-        if ack.refused:
-            log.warning("answer not taken by the coordinator", task_id=ack.task_id, why=ack.refused)
+        if ack.refused and self._outbox.holds(ack.task_id):
+            log.warning("answer not taken by the coordinator", task_id=ack.task_id, why=ack.refused[:MAX_TEXT])
         self._stop_sending(ack.task_id)  # it may be a second copy of what the coordinator has
         self._outbox.acknowledge(ack.task_id)
         self._forget(ack.task_id)

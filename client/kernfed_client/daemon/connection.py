@@ -12,11 +12,20 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from kernfed.errors import KernfedError, UnavailableError, WireError, error_from_reason
+from kernfed.errors import KernfedError, UnavailableError, VersionMismatchError, WireError, error_from_reason
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
-from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, FragmentView, decode_fragment
+from kernfed.wire.frames import (
+    MAX_HEARTBEAT_S,
+    MAX_ID,
+    MAX_SILENCE_S,
+    MAX_TEXT,
+    PROTOCOL_VERSION,
+    RESPONSE_FRAGMENT_TAG,
+    FragmentView,
+    decode_fragment,
+)
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.daemon.idle_cuts import IdleCuts
@@ -92,8 +101,9 @@ class Connection:
         self._ended = ended
         self._outgoing = outgoing
         self._check_identity = check_identity
-        self._interval_s = idle_cuts.interval_s(max(welcome.heartbeat_interval.ToMilliseconds() / 1000, 0.05))
-        self._timeout_s = max(welcome.heartbeat_timeout.ToMilliseconds() / 1000, 0.1)
+        wanted_s, limit_s = (d.ToMilliseconds() / 1000 for d in (welcome.heartbeat_interval, welcome.heartbeat_timeout))
+        self._interval_s = idle_cuts.interval_s(min(max(wanted_s, 0.05), MAX_HEARTBEAT_S))
+        self._timeout_s = min(max(limit_s, 0.1), MAX_SILENCE_S)
         self._last_heard = self._last_sent = time.monotonic()
         self.silent = False
         """Whether the coordinator was given up for its silence."""
@@ -202,10 +212,29 @@ def parse(data: bytes) -> pb.ConnectResponse:
         raise WireError("a frame is not a ConnectResponse") from None
 
 
+def welcomed(frame: pb.ConnectResponse) -> pb.Welcome:
+    """The coordinator's answer to the hello.
+
+    Raises:
+        WireError: The first frame is another one, or names nobody.
+        VersionMismatchError: The coordinator speaks another protocol version.
+    """
+    welcome = frame.welcome
+    if frame.WhichOneof("frame") != "welcome" or len(welcome.client) > MAX_ID:
+        raise WireError("the coordinator's first frame is not a welcome")
+    if welcome.protocol_version != PROTOCOL_VERSION:
+        raise VersionMismatchError(
+            f"the coordinator speaks protocol {welcome.protocol_version}, this client speaks {PROTOCOL_VERSION}; "
+            "install matching releases of kernfed"
+        )
+    return welcome
+
+
 def _goodbye(goodbye: pb.Goodbye) -> Exception:
+    message = goodbye.message[:MAX_TEXT]
     if goodbye.reason == UnavailableError.reason:
-        return SaidGoodbyeError(goodbye.message)  # it says all there is to say: nothing to diagnose
-    return error_from_reason(goodbye.reason, goodbye.message)
+        return SaidGoodbyeError(message)  # it says all there is to say: nothing to diagnose
+    return error_from_reason(goodbye.reason, message)
 
 
 def why_it_ended(status: grpc.aio.AioRpcError) -> Exception:

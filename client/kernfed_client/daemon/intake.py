@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kernfed.errors import PayloadTooLargeError, WireError
 from kernfed.memory import available_bytes
 from kernfed.v1 import task_pb2
+from kernfed.wire.frames import MAX_ID
 from kernfed.wire.incoming import IncomingPayload
 from kernfed_client.daemon.worker import Worker
 
@@ -19,8 +20,6 @@ MAX_OPEN, MAX_OPEN_OF_JOB = 32, 8
 """Tasks that are not answered, or whose answers were not taken: of all jobs, and of one."""
 MAX_ENDING = 1000
 """Jobs whose end waits for the step that is computed."""
-MAX_ID = 256
-"""Characters of what names a job, a task, an operator or a method."""
 SMALL = 2 << 20
 """Bytes up to which a request's body is taken without a look at the memory: their number is bounded."""
 

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from kernfed.errors import KernfedError, UnavailableError, WireError
+from kernfed.errors import KernfedError, UnavailableError
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.status import PeerStatus
@@ -36,6 +36,7 @@ from kernfed_client.daemon.connection import (
     backoff_s,
     foremost,
     parse,
+    welcomed,
     why_it_ended,
 )
 from kernfed_client.daemon.idle_cuts import IdleCuts
@@ -196,10 +197,7 @@ class ClientSession:
             raise UnavailableError(f"no welcome from the coordinator within {WELCOME_TIMEOUT_S:g} s") from None
         if not isinstance(first, bytes):
             raise why_it_ended(await ended.end())
-        frame = parse(first)
-        if frame.WhichOneof("frame") != "welcome":
-            raise WireError("the coordinator's first frame is not a welcome")
-        return frame.welcome
+        return welcomed(parse(first))
 
     async def _converse(
         self, stream: Stream, ended: PeerStatus, welcome: pb.Welcome, check_identity: Callable[[], None]

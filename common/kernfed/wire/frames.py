@@ -17,6 +17,13 @@ from kernfed.wire.payload import CHUNK_BYTES
 CONNECT_METHOD = "/kernfed.v1.FederationService/Connect"
 PROTOCOL_VERSION = 1
 
+MAX_ID = 256
+"""Characters of what names a job, a task, an operator or a method."""
+MAX_TEXT = 4000
+"""Characters of a peer's text that are kept or logged."""
+MAX_HEARTBEAT_S, MAX_SILENCE_S = 3600.0, 7200.0
+"""Longest time between heartbeats, and after which a silent peer is taken for dead."""
+
 _LENGTH_DELIMITED = 2
 _TRANSFER_TAG = task_pb2.Fragment.TRANSFER_FIELD_NUMBER << 3
 _OFFSET_TAG = task_pb2.Fragment.OFFSET_FIELD_NUMBER << 3

@@ -19,7 +19,7 @@ from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
-from kernfed.wire.frames import PROTOCOL_VERSION
+from kernfed.wire.frames import MAX_ID, PROTOCOL_VERSION
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 
@@ -30,7 +30,9 @@ ON_THEIR_WAY_S = 50.0
 
 MAX_NAMES = 1000
 MAX_NAME = 128
-"""Data sets and steps that a client may offer, and characters of their names."""
+"""Data sets and steps that a client may offer, and characters of their names; tasks that it may know."""
+MAX_DIGEST = 32
+"""Bytes of the digest of a request (SHA-256)."""
 
 MAX_DEVICE_REPORTS = 8
 MAX_DEVICE = 200
@@ -121,8 +123,7 @@ class SessionRegistry:
             instance_id=hello.instance_id,
             serial=serial,
             later_fields=frozenset(hello.later_fields),
-            known_tasks=dict.fromkeys(hello.known_task_ids, b"")
-            | dict(zip(hello.known_task_ids, hello.known_requests_sha256, strict=False)),
+            known_tasks=_known_tasks(hello),
         )
         self._sessions[info.name] = session
         self._revoked.discard(info.name)
@@ -329,6 +330,13 @@ class SessionRegistry:
         self.draining = True
         for session in list(self._sessions.values()):
             session.end("UNAVAILABLE", message)
+
+
+def _known_tasks(hello: pb.Hello) -> dict[str, bytes]:
+    """Tasks that need not be sent again, with their digests; of more than any client has, the rest is sent again."""
+    digests = itertools.chain(hello.known_requests_sha256, itertools.repeat(b""))
+    known = itertools.islice(zip(hello.known_task_ids, digests, strict=False), MAX_NAMES)
+    return {task_id: digest for task_id, digest in known if len(task_id) <= MAX_ID and len(digest) <= MAX_DIGEST}
 
 
 def _check_bounds(client: str, hello: pb.Hello) -> None:

@@ -37,7 +37,7 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, write_folder
+from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, without_report, write_folder
 from kernfed_server.keeping.disk import until_kept
 from kernfed_server.keeping.history import History
 from kernfed_server.keeping.store import Store
@@ -292,7 +292,7 @@ async def finish_job(
             raise files.no_space()
         if fault:
             log.error("report not written", error=fault)
-            active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="report.html could not be written"))
+            active.history.note(JobEvent(EventKind.NOTE, info.round_num, message=without_report(fault, made)))
         await asyncio.to_thread(files.move_folder, made, folder, over=True)
 
     told, limit_s = active.journal, active.file.cohort.wait_s

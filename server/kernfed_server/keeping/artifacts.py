@@ -27,6 +27,7 @@ from kernfed.jobs.metrics_file import write_metrics
 from kernfed.methods.finding import ResolvedFinding
 from kernfed.methods.shares import SharesFinding
 from kernfed.numeric_platform import numeric_platform
+from kernfed.wording import clean
 from kernfed_server.jobs.run import Model
 from kernfed_server.keeping.disk import opened
 
@@ -154,6 +155,17 @@ async def render_report(folder: Path, cache: Path, timeout_s: float) -> str:
     return running.result() if done else f"no report after {timeout_s:g} s"
 
 
+def without_report(fault: str, folder: Path) -> str:
+    """Words for the job's operator where there is no report; the log has all of the fault.
+
+    Args:
+        fault: As `render_report` returns it.
+        folder: With the job's files, whose place is the coordinator's own affair.
+    """
+    last = clean(fault.strip().rpartition("\n")[2].replace(f"{folder}/", "").removeprefix("error: "))[:300]
+    return f"report.html could not be written ({last}); `kernfed report DIR` writes it from the files that are fetched"
+
+
 class _ReportProcess:
     """The process that draws a report. The thread in `run` owns it: starts it, reads what it says, and reaps it."""
 
@@ -177,7 +189,9 @@ class _ReportProcess:
             if self._killed:  # while it started
                 process.kill()
             _, stderr = process.communicate()
-        return "" if process.returncode == 0 else stderr.decode(errors="replace")[-2000:]
+        if process.returncode == 0:
+            return ""
+        return stderr.decode(errors="replace")[-2000:] or f"its process ended with status {process.returncode}"
 
     def kill(self) -> None:
         """End it, whether it has started or will; one that is over is left alone. Never blocks."""

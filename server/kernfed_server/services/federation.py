@@ -24,6 +24,8 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import (
     CONNECT_METHOD,
+    MAX_ID,
+    MAX_TEXT,
     PROTOCOL_VERSION,
     REQUEST_FRAGMENT_TAG,
     FragmentView,
@@ -47,7 +49,6 @@ FAREWELL_S = 2.0
 MAX_OPEN_REPLIES = 64
 MAX_BACKLOG = 1 << 19
 """Frames and bytes that may wait for a client that does not read."""
-MAX_TEXT = 4000
 MAX_BUSY = 100
 """Tasks of a heartbeat that are looked at."""
 
@@ -83,6 +84,7 @@ class FederationServicer:
         )
         session = self._registry.open(info, caller.serial, hello)
         log.info("client connected", client=caller.name, peer=context.peer(), version=hello.software_version[:40])
+        del hello  # megabytes, if the client likes, for as long as it stays
         structlog.contextvars.bind_contextvars(client=caller.name)
         try:
             session.send(self._welcome(caller))
@@ -218,7 +220,7 @@ class _Reader:
         elif kind == "device":
             self._registry.report_device(self._session, frame.device.device, frame.device.note[:MAX_TEXT])
         elif kind == "heartbeat":
-            self._session.busy = frozenset(frame.heartbeat.busy_task_ids[:MAX_BUSY])
+            self._session.busy = frozenset(t for t in frame.heartbeat.busy_task_ids[:MAX_BUSY] if len(t) <= MAX_ID)
         else:
             raise WireError(f"a client may not send {kind or 'an empty frame'} here")
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 
 from kernfed.methods.probe.messages import Echo
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
+from kernfed.wire.frames import MAX_TEXT
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.tasks import Answered
 
@@ -137,3 +139,16 @@ def test_a_setup_step_that_is_done_again_takes_later_ones_along() -> None:
     tasks._outbox.drop("job/0/scale")  # as one of many answers is that were given since
     assert [ask(step) for step in steps] == [False, True, True, True, True]
     assert runner.done == ["read", "scale", "centre"]
+
+
+@pytest.mark.redteam
+def test_acknowledgements_of_what_was_never_sent_fill_no_log() -> None:
+    """A refusal is logged, and cut, where there is an answer that it can be of."""
+    asking = Asking()
+    asking.ask(1)
+    with structlog.testing.capture_logs() as logs:
+        for number in range(100):
+            asking.tasks.acknowledged(task_pb2.TaskAck(task_id=f"job/9/{number}", refused="no" * 5000))
+        assert logs == []
+        asking.tasks.acknowledged(task_pb2.TaskAck(task_id="job/1/learn", refused="no" * 5000))
+    assert [(entry["task_id"], len(entry["why"])) for entry in logs] == [("job/1/learn", MAX_TEXT)]

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.errors import CertificateError
+from kernfed.errors import CertificateError, KernfedError, VersionMismatchError, WireError
 from kernfed.v1 import federation_service_pb2 as pb
+from kernfed.wire.frames import MAX_HEARTBEAT_S, MAX_SILENCE_S, MAX_TEXT, PROTOCOL_VERSION
 from kernfed.wire.outgoing import Outgoing
-from kernfed_client.daemon.connection import MIN_BACKOFF_S, Connection, backoff_s
+from kernfed_client.daemon.connection import MIN_BACKOFF_S, Connection, backoff_s, welcomed
 from kernfed_client.daemon.idle_cuts import IdleCuts
 from kernfed_testing.limits import LIMIT_S
 
@@ -54,3 +55,61 @@ async def test_a_line_outlives_no_certificate() -> None:
             await connection.heartbeat()
     assert not left
     assert outgoing.backlog > 0
+
+
+class _Said:
+    """A coordinator's frames, one after the other."""
+
+    def __init__(self, *frames: pb.ConnectResponse) -> None:
+        self._left = [frame.SerializeToString() for frame in frames]
+
+    async def read(self) -> bytes:
+        return self._left.pop(0)
+
+
+def on(stream: Any, welcome: pb.Welcome) -> Connection:
+    tasks: Any = None
+    ended: Any = None
+    return Connection(tasks, stream, ended, Outgoing(), welcome, IdleCuts())
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize("seconds", [10**15, -(10**15), 0])
+def test_a_coordinator_sets_no_absurd_times(seconds: int) -> None:
+    """Heartbeats go on, and a silent coordinator is noticed, whatever the welcome says of both."""
+    welcome = pb.Welcome()
+    welcome.heartbeat_interval.seconds = welcome.heartbeat_timeout.seconds = seconds
+    connection = on(_Said(), welcome)
+    assert 0.05 <= connection._interval_s <= MAX_HEARTBEAT_S
+    assert 0.1 <= connection._timeout_s <= MAX_SILENCE_S
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize("reason", ["UNAVAILABLE", "REVOKED", "R" * 1_000_000])
+async def test_a_goodbye_of_megabytes_fills_no_log(reason: str) -> None:
+    """What a coordinator says at the end is cut, for it is logged each time that the client dials."""
+    goodbye = pb.ConnectResponse(goodbye=pb.Goodbye(reason=reason, message="no" * 1_000_000))
+    with pytest.raises(Exception, match="no") as found:  # which class follows from the reason
+        await on(_Said(goodbye), pb.Welcome()).read()
+    assert len(str(found.value)) <= MAX_TEXT
+
+
+@pytest.mark.redteam
+@pytest.mark.parametrize(
+    ("frame", "error", "says"),
+    [
+        (pb.ConnectResponse(), WireError, "not a welcome"),
+        (pb.ConnectResponse(heartbeat=pb.Heartbeat()), WireError, "not a welcome"),
+        (pb.ConnectResponse(welcome=pb.Welcome()), VersionMismatchError, "speaks protocol 0, .* matching releases"),
+        (pb.ConnectResponse(welcome=pb.Welcome(protocol_version=2**32 - 1)), VersionMismatchError, "4294967295"),
+        (
+            pb.ConnectResponse(welcome=pb.Welcome(protocol_version=PROTOCOL_VERSION, client="c" * 300)),
+            WireError,
+            "not a welcome",
+        ),
+    ],
+)
+def test_what_is_no_welcome(frame: pb.ConnectResponse, error: type[KernfedError], says: str) -> None:
+    """A first frame of another kind, of another protocol, or for a name that is none, opens no session."""
+    with pytest.raises(error, match=says):
+        welcomed(frame)

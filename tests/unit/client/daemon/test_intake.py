@@ -11,9 +11,10 @@ from kernfed.errors import PayloadTooLargeError, WireError
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
+from kernfed.wire.frames import MAX_ID
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_client.daemon.intake import MAX_ID, MAX_OPEN, MAX_OPEN_OF_JOB, Intake, check_names
+from kernfed_client.daemon.intake import MAX_OPEN, MAX_OPEN_OF_JOB, Intake, check_names
 
 MIB = 1 << 20
 

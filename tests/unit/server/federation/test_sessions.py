@@ -14,9 +14,9 @@ from kernfed.jobs.info import ClientInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_server.federation.session import SessionLimits
-from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, SessionRegistry
+from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, MAX_NAMES, SessionRegistry
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.session_calls import connect, drain
+from kernfed_testing.session_calls import connect, drain, said
 
 
 @pytest.fixture
@@ -76,6 +76,27 @@ def test_a_hello_beyond_all_bounds_is_refused(registry: SessionRegistry, hello: 
     with pytest.raises(WireError, match=r"client a: its .* are more than 1000, or longer than 128 characters"):
         connect(registry, "a", **hello)
     assert registry.clients() == {}
+
+
+@pytest.mark.redteam
+def test_tasks_that_no_client_knows_are_not_kept(registry: SessionRegistry) -> None:
+    """Of a hello with fifty thousand tasks, with ids of megabytes, and with digests that are none, little stays."""
+    many = [f"j/{number}/s" for number in range(50_000)]
+    assert len(connect(registry, "a", known_task_ids=many).known_tasks) == MAX_NAMES
+    ids, digests = ["t" * 1_000_000, "j/1/s", "j/2/s", "j/3/s"], [b"", b"d" * 32, b"d" * 1_000_000]
+    kept = connect(registry, "b", known_task_ids=ids, known_requests_sha256=digests).known_tasks
+    assert kept == {"j/1/s": b"d" * 32, "j/3/s": b""}
+    assert connect(registry, "c", known_requests_sha256=digests).known_tasks == {}
+
+
+@pytest.mark.redteam
+async def test_a_heartbeat_names_tasks(registry: SessionRegistry) -> None:
+    """What is longer than any task's name, or beyond a hundred, is not kept of what a client says to be busy with."""
+    session = connect(registry, "a")
+    busy = ["t" * 1_000_000, *(f"j/{number}/s" for number in range(200))]
+    await said(registry, session, pb.ConnectRequest(heartbeat=pb.Heartbeat(busy_task_ids=busy)))
+    assert len(session.busy) == 99
+    assert max(map(len, session.busy)) < 10
 
 
 async def test_cut_and_drain(registry: SessionRegistry) -> None:

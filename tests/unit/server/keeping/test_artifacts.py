@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kernfed_server.keeping.artifacts import PIECE_BYTES, read_pieces, render_report
+from kernfed_server.keeping.artifacts import PIECE_BYTES, read_pieces, render_report, without_report
 from kernfed_server.keeping.disk import opened
 from kernfed_testing.limits import LIMIT_S
 
@@ -42,6 +42,30 @@ async def test_no_process_outlives_a_report_that_nobody_waits_for(
     with pytest.raises(asyncio.CancelledError):
         await rendering
     assert [process.returncode for process in processes] == [-signal.SIGKILL]
+
+
+def test_the_reason_why_there_is_no_report(tmp_path: Path) -> None:
+    """An operator reads the last line of what went wrong, without the coordinator's folders, and the remedy."""
+    trace = f'Traceback:\n  File "page.py"\nOSError: cannot read {tmp_path}/metrics.jsonl\x1b[2J\n'
+    said = without_report(trace, tmp_path)
+    assert said.startswith(
+        "report.html could not be written (OSError: cannot read metrics.jsonl\ufffd[2J); `kernfed report"
+    )
+    assert "(no report after 60 s)" in without_report("no report after 60 s", tmp_path)
+    assert len(without_report("x" * 5000, tmp_path)) < 500
+
+
+async def test_a_report_whose_process_ends_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed, as for want of memory, left no report, whatever it did not say."""
+    popen = subprocess.Popen
+
+    def killed(_command: object, **options: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
+        process: subprocess.Popen[bytes] = popen(command, **options)  # type: ignore[call-overload]  # as they came
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", killed)
+    assert await render_report(tmp_path, tmp_path, 60) == "its process ended with status -9"
 
 
 async def test_a_file_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
