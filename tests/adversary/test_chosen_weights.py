@@ -14,7 +14,7 @@ from kernfed.artifact_names import CHECKPOINT, JOB_JSON
 from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.adversary import COLUMNS, OFF, Target, Told, guards, held, rows
+from kernfed_testing.hostile.adversary import COLUMNS, OFF, Target, Told, guards, held, rows
 
 STEEP = 1e6
 

@@ -17,8 +17,8 @@ from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed_testing.adversary import ON, Target, foreseen, moment_job
-from kernfed_testing.variants import METHODS, job_of
+from kernfed_testing.hostile.adversary import ON, Target, foreseen, moment_job
+from kernfed_testing.methods.variants import METHODS, job_of
 
 BITS = tuple(f"b{i}" for i in range(6))
 GRID: Floats = np.array(list(itertools.product([0.0, 1.0], repeat=6)))

@@ -15,7 +15,7 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, Standardised
 from kernfed.jobs.job_file import data_schema
 from kernfed.jobs.job_sections import FeaturesSection
-from kernfed_testing.adversary import (
+from kernfed_testing.hostile.adversary import (
     COLUMNS,
     MIN_ROWS,
     ON,

@@ -10,8 +10,8 @@ import pytest
 
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics
 from kernfed.federation.messages.evaluation import Evaluation, MetricSums
-from kernfed_testing.lies import LIAR, MOST_HARM, Ended, Liars, Lie, lies_in, numbers_of, verdict
-from kernfed_testing.variants import METHODS
+from kernfed_testing.hostile.lies import LIAR, MOST_HARM, Ended, Liars, Lie, lies_in, numbers_of, verdict
+from kernfed_testing.methods.variants import METHODS
 
 TOLD = 3
 """Lies per method."""

@@ -17,8 +17,8 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import StandardiseRequest
 from kernfed.maths.clipping import BOUND
-from kernfed_testing.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
-from kernfed_testing.variants import METHODS, job_of
+from kernfed_testing.hostile.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
+from kernfed_testing.methods.variants import METHODS, job_of
 
 Lie = Callable[[Request[Any]], Request[Any]]
 

@@ -15,7 +15,7 @@ from kernfed.errors import PolicyError
 from kernfed.jobs.job_file import data_schema
 from kernfed_client.data.guards.row_spans import tells_of_few
 from kernfed_client.methods.reweight.points import point_choice
-from kernfed_testing.adversary import COLUMNS, MIN_ROWS, Target, moment_job, products, rows
+from kernfed_testing.hostile.adversary import COLUMNS, MIN_ROWS, Target, moment_job, products, rows
 
 NUM = 100
 ALLOWED, DEFAULT = 'near_jobs = "allow"', f"min_rows = {MIN_ROWS}"

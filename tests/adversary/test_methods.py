@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kernfed_testing.adversary import MIN_ROWS, Target, Told, rows, small_counts
-from kernfed_testing.distill import made_job
-from kernfed_testing.variants import METHODS, NETWORK, job_of
+from kernfed_testing.hostile.adversary import MIN_ROWS, Target, Told, rows, small_counts
+from kernfed_testing.methods.distill import made_job
+from kernfed_testing.methods.variants import METHODS, NETWORK, job_of
 
 ON = f"min_rows = {MIN_ROWS}"
 SMALL_BATCHES: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import data_schema
-from kernfed_testing.adversary import (
+from kernfed_testing.hostile.adversary import (
     MIN_ROWS,
     NEAR_OFF,
     Target,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kernfed_testing.adversary import COLUMNS, MIN_ROWS, Target, Told, moment_job, rows
-from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
+from kernfed_testing.hostile.adversary import COLUMNS, MIN_ROWS, Target, Told, moment_job, rows
+from kernfed_testing.hostile.sparse import SPARSE_OFF, sparse_guards
 
 
 def marked(num: int = 400, every: int = 12) -> dict[str, Sequence[object]]:

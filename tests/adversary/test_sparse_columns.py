@@ -13,7 +13,7 @@ from kernfed.federation.messages.data import DataDescription, FeaturesMapped, St
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
-from kernfed_testing.adversary import (
+from kernfed_testing.hostile.adversary import (
     COLUMNS,
     ON,
     Target,
@@ -21,7 +21,7 @@ from kernfed_testing.adversary import (
     moment_job,
     rows,
 )
-from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
+from kernfed_testing.hostile.sparse import SPARSE_OFF, sparse_guards
 
 
 def polynomial_job(columns: Sequence[str], target: str = "y") -> JobFile:

@@ -10,8 +10,8 @@ import pytest
 
 from kernfed.arrays import Floats
 from kernfed.federation.messages.evaluation import Evaluation
-from kernfed_testing.adversary import MIN_ROWS, ON, Target, moment_job, rows
-from kernfed_testing.sparse import SPARSE_OFF, sparse_guards
+from kernfed_testing.hostile.adversary import MIN_ROWS, ON, Target, moment_job, rows
+from kernfed_testing.hostile.sparse import SPARSE_OFF, sparse_guards
 
 
 def moments_of_test_rows(

@@ -12,7 +12,7 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-from kernfed_testing.containers import CLIENTS, LONG, NUM_ROUNDS, TAG, Cluster, cluster, remove_leftovers
+from kernfed_testing.machine.containers import CLIENTS, LONG, NUM_ROUNDS, TAG, Cluster, cluster, remove_leftovers
 
 
 def _cannot(why: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from kernfed_testing.containers import TAG
+from kernfed_testing.machine.containers import TAG
 from kernfed_testing.ports import free_port
 
 pytestmark = pytest.mark.timeout(900)

@@ -14,7 +14,7 @@ import docker
 import pytest
 from docker.errors import ContainerError
 
-from kernfed_testing.containers import TAG
+from kernfed_testing.machine.containers import TAG
 
 IMAGES = ("kernfed-coordinator", "kernfed-client")
 MAX_MB = {"kernfed-coordinator": 600, "kernfed-client": 1500}

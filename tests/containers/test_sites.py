@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from kernfed.federation.events import EventKind
-from kernfed_testing.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster, until
+from kernfed_testing.machine.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster, until
 
 pytestmark = pytest.mark.timeout(900)
 

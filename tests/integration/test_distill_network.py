@@ -18,8 +18,8 @@ from kernfed.jobs.named_files import attach_files
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command
-from kernfed_testing.distill import made_job, made_rows
 from kernfed_testing.federation import Federation
+from kernfed_testing.methods.distill import made_job, made_rows
 
 
 def csv_of(num_clients: int, size: int) -> Mapping[str, str]:

@@ -13,9 +13,9 @@ from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobState
 from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
 from kernfed_testing.federation import Ended, Federation
-from kernfed_testing.gate import Gate
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
+from kernfed_testing.worlds.gate import Gate
 
 AB = ["a", "b"]
 

@@ -37,10 +37,10 @@ from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
 from kernfed.wire.channel import ENROLMENT_OPTIONS
 from kernfed_client.enrol import enrol
-from kernfed_testing.bare_coordinator import Coordinator, serving
 from kernfed_testing.federation import Federation
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.bare_coordinator import Coordinator, serving
 
 
 @pytest.fixture

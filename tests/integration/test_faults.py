@@ -17,9 +17,9 @@ from kernfed.methods.ridge.messages import LocalSolveRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
-from kernfed_testing.gate import Gate
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
+from kernfed_testing.worlds.gate import Gate
 
 ABC = ["a", "b", "c"]
 

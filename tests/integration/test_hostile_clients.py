@@ -17,12 +17,12 @@ from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import Standardised
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import ridge_pb2, task_pb2
-from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import STEP, TRIO, job, mallory, with_reply
+from kernfed_testing.hostile import peers as hostile
+from kernfed_testing.hostile.peers import STEP, TRIO, job, mallory, with_reply
+from kernfed_testing.hostile.scripted_client import Misbehave, ScriptedClient, hello
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
-from kernfed_testing.scripted_client import Misbehave, ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 fed, no_trace = hostile.fed, hostile.no_trace

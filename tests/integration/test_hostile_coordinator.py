@@ -17,10 +17,10 @@ from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon.intake import MAX_ENDING
-from kernfed_testing.hostile_coordinator import features, prepare, victim
+from kernfed_testing.hostile.against_client import features, prepare, victim
+from kernfed_testing.hostile.scripted_coordinator import Line
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
-from kernfed_testing.scripted_coordinator import Line
 
 SLOW = GradientDescentRequest(
     ridge=1.0, weights=np.zeros((20, 1)), learning_rate=1e-3, num_steps=1_000_000, batch_size=0, seed=1

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import TRIO, mallory, with_reply
-from kernfed_testing.scripted_client import Misbehave
+from kernfed_testing.hostile import peers as hostile
+from kernfed_testing.hostile.peers import TRIO, mallory, with_reply
+from kernfed_testing.hostile.scripted_client import Misbehave
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 fed, no_trace = hostile.fed, hostile.no_trace

@@ -16,12 +16,12 @@ from kernfed.pki.identity import Identity, Role
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.operator_client import OperatorClient
-from kernfed_testing import hostile
 from kernfed_testing.federation import Federation
-from kernfed_testing.hostile import TRIO, Logs, mallory
+from kernfed_testing.hostile import peers as hostile
+from kernfed_testing.hostile.peers import TRIO, Logs, mallory
+from kernfed_testing.hostile.scripted_client import ScriptedClient, hello
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
-from kernfed_testing.scripted_client import ScriptedClient, hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 fed, no_trace = hostile.fed, hostile.no_trace

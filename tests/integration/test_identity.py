@@ -34,9 +34,9 @@ from kernfed.pki.renewal import renew
 from kernfed.pki.tls_diagnosis import diagnose, diagnose_failure
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed_server.trust.revocations import RevocationWatch
-from kernfed_testing.bare_coordinator import Coordinator, WhoAmI, ask, serving
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.bare_coordinator import Coordinator, WhoAmI, ask, serving
 
 
 @pytest.fixture

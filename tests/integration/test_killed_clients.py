@@ -41,7 +41,9 @@ async def run_with_kill(fed: Federation, text: str, point: str, task_end: str) -
     log = fed.root / "computed"
     log.unlink(missing_ok=True)
     await fed.clients["b"].kill()
-    armed = Process("kernfed_testing.killed_client", point, task_end, str(log), "run", cwd=fed.client_folder("b"))
+    armed = Process(
+        "kernfed_testing.crashes.killed_client", point, task_end, str(log), "run", cwd=fed.client_folder("b")
+    )
     await armed.start()
     await armed.saw("session open")
     job = await fed.submit(text)
@@ -49,7 +51,7 @@ async def run_with_kill(fed: Federation, text: str, point: str, task_end: str) -
         assert await armed.wait() == -9
     await armed.kill()
     fed.clients["b"] = Process(
-        "kernfed_testing.killed_client", "never", "", str(log), "run", cwd=fed.client_folder("b")
+        "kernfed_testing.crashes.killed_client", "never", "", str(log), "run", cwd=fed.client_folder("b")
     )
     await fed.clients["b"].start()
     ended = await fed.end(job.job_id)

@@ -20,7 +20,7 @@ from kernfed.jobs.info import JobInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.crashing_coordinator import POINTS, ROUND
+from kernfed_testing.crashes.crashing_coordinator import POINTS, ROUND
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Process
@@ -36,7 +36,7 @@ class Killed(Federation):
     """A federation of processes whose coordinator can be told where to die."""
 
     def _make_coordinator(self) -> Process:
-        return Process("kernfed_testing.crashing_coordinator", "run", cwd=self.root)
+        return Process("kernfed_testing.crashes.crashing_coordinator", "run", cwd=self.root)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -17,9 +17,9 @@ import kernfed_server
 from kernfed.federation.events import EventKind
 from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_testing.federation import Federation
-from kernfed_testing.gate import Gate
-from kernfed_testing.proxy import Direction
-from kernfed_testing.shifted_clock import FILE, set_by_file
+from kernfed_testing.machine.proxy import Direction
+from kernfed_testing.machine.shifted_clock import FILE, set_by_file
+from kernfed_testing.worlds.gate import Gate
 
 AB = ["a", "b"]
 

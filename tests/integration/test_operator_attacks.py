@@ -20,8 +20,8 @@ from kernfed.pki.submission import sign_job
 from kernfed.status import error_from_rpc
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc, task_pb2
-from kernfed_testing.job_world import probe_toml
-from kernfed_testing.operator_service import serving
+from kernfed_testing.worlds.job_world import probe_toml
+from kernfed_testing.worlds.operator_service import serving
 
 pytestmark = pytest.mark.redteam
 

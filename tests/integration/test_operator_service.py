@@ -36,9 +36,9 @@ from kernfed.wire.channel import SERVER_OPTIONS
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.identities import make_identities
-from kernfed_testing.job_world import World, probe_toml, world
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.operator_service import serving
+from kernfed_testing.worlds.job_world import World, probe_toml, world
+from kernfed_testing.worlds.operator_service import serving
 
 
 async def test_a_job_from_submission_to_files(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ async def test_scripts_read_a_failures_reason(tmp_path: Path, monkeypatch: pytes
             raise PolicyError("step: not here")
         return Echo(num_rows=1, values=request.values)
 
-    monkeypatch.setattr("kernfed_testing.job_world.echo", step)
+    monkeypatch.setattr("kernfed_testing.worlds.job_world.echo", step)
     async with serving(tmp_path, "a", "b") as service:
         service.world.script.free = True
         job = await service.world.submit("demo", ["a", "b"], rounds=1, min_clients=1, min_fraction=0.5)

@@ -18,7 +18,7 @@ from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation
-from kernfed_testing.personalise import concept_rows
+from kernfed_testing.methods.personalise import concept_rows
 
 JOB = """
 name = "concepts"

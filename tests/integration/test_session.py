@@ -21,10 +21,10 @@ from kernfed.pki.successions import OVERLAP
 from kernfed_client.app import ClientDaemon
 from kernfed_server.jobs.manager import RunManager
 from kernfed_testing.federation import Federation
-from kernfed_testing.gate import Gate
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine.proxy import Direction
 from kernfed_testing.nodes import until
-from kernfed_testing.proxy import Direction
+from kernfed_testing.worlds.gate import Gate
 
 
 @pytest.mark.parametrize("back_before_it_is_done", [True, False])

@@ -30,10 +30,10 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_testing.commands import run_command
 from kernfed_testing.federation import Federation, make_csv
+from kernfed_testing.hostile.scripted_coordinator import Line, scripted_coordinator
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Process
-from kernfed_testing.scripted_coordinator import Line, scripted_coordinator
 
 JOB = """name = "demo"
 [method]

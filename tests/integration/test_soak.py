@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernfed_testing.faults import Faults
-from kernfed_testing.soak import End, Soak, federation
+from kernfed_testing.crashes.faults import Faults
+from kernfed_testing.crashes.soak import End, Soak, federation
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
-from kernfed_testing import hostile
 from kernfed_testing.federation import Ended, Federation
-from kernfed_testing.hostile import TRIO
-from kernfed_testing.scripted_client import ScriptedClient
+from kernfed_testing.hostile import peers as hostile
+from kernfed_testing.hostile.peers import TRIO
+from kernfed_testing.hostile.scripted_client import ScriptedClient
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.redteam]
 no_trace = hostile.no_trace

@@ -19,10 +19,10 @@ from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import RESPONSE_FRAGMENT_TAG, encode_fragment
 from kernfed.wire.outgoing import payload_to_proto
-from kernfed_testing.hostile_coordinator import SCHEMA, features, victim
+from kernfed_testing.hostile.against_client import SCHEMA, features, victim
+from kernfed_testing.hostile.scripted_coordinator import Line
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
-from kernfed_testing.scripted_coordinator import Line
 
 pytestmark = pytest.mark.redteam
 WRONG = np.zeros((7, 3))

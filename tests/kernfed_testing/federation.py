@@ -29,8 +29,8 @@ from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.keeping.history import PASSING
 from kernfed_testing import nodes
 from kernfed_testing.identities import Identities, make_identities
+from kernfed_testing.machine.proxy import Proxy
 from kernfed_testing.nodes import InProcess, Node, Process
-from kernfed_testing.proxy import Proxy
 
 COLUMNS = ("age", "dose", "pressure")
 

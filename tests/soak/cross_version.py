@@ -32,9 +32,9 @@ from kernfed.federation.events import JobState
 from kernfed_client.models.kept_models import kept_models
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
+from kernfed_testing.crashes.soak import CLIENTS, is_model, job_text
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.nodes import Node, Process
-from kernfed_testing.soak import CLIENTS, is_model, job_text
 
 TREE = Path(__file__).resolve().parents[2]
 PACKAGES = ("common", "server", "client", "simulation")

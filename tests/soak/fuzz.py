@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernfed_testing.fuzz import CORPUS, Target, bend, targets
+from kernfed_testing.hostile.fuzz import CORPUS, Target, bend, targets
 
 LIMIT_S = 2.0
 """Of processor time for one input, so that the machine's other work breaks no reader."""

@@ -16,7 +16,7 @@ import structlog
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 with atheris.instrument_imports(include=["kernfed", "kernfed_client", "kernfed_server"]):
-    from kernfed_testing.fuzz import CORPUS, targets
+    from kernfed_testing.hostile.fuzz import CORPUS, targets
 
 
 def main() -> None:

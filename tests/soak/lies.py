@@ -15,8 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from kernfed_testing.lies import Liars
-from kernfed_testing.variants import METHODS
+from kernfed_testing.hostile.lies import Liars
+from kernfed_testing.methods.variants import METHODS
 
 
 def main(words: list[str]) -> int:

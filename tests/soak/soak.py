@@ -22,10 +22,12 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = (
     "0"  # read as grpc is loaded: its handlers kill programs that run as other users
 )
 
-from kernfed_testing import forked, nodes, postgres, soak
-from kernfed_testing.faults import Faults
-from kernfed_testing.postgres import Cluster
-from kernfed_testing.shifted_clock import set_by_file
+from kernfed_testing import forked, nodes
+from kernfed_testing.crashes import soak
+from kernfed_testing.crashes.faults import Faults
+from kernfed_testing.machine import postgres
+from kernfed_testing.machine.postgres import Cluster
+from kernfed_testing.machine.shifted_clock import set_by_file
 
 LONGEST_S = 300.0
 """A job that takes longer after its last fault hangs."""

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from kernfed_testing.fuzz import CORPUS, Target, bend, targets
+from kernfed_testing.hostile.fuzz import CORPUS, Target, bend, targets
 
 NAMES = [
     "audit-log",

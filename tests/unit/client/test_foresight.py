@@ -15,7 +15,7 @@ from kernfed_client.check_data import check_data
 from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_client.foresight import foresee
-from kernfed_testing.adversary import COLUMNS, ON, Target, foreseen, moment_job, rows
+from kernfed_testing.hostile.adversary import COLUMNS, ON, Target, foreseen, moment_job, rows
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.methods.registry import METHODS
 from kernfed.section import ACCEPTED, Above, Below, Given, Section, scopes_of
-from kernfed_testing.installed import cases
+from kernfed_testing.methods.installed import cases
 
 
 def tables_in(sections: Iterable[type[Section]]) -> list[type[Section]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernfed_testing import postgres
+from kernfed_testing.machine import postgres
 
 
 @pytest.fixture(scope="session")

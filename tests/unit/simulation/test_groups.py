@@ -13,9 +13,9 @@ from kernfed.arrays import Array
 from kernfed.maths import folds
 from kernfed_simulation.federation import from_client_files
 from kernfed_simulation.run import simulate
-from kernfed_testing.adversary import rows
 from kernfed_testing.commands import run_command
-from kernfed_testing.variants import METHODS, SITES, job_of
+from kernfed_testing.hostile.adversary import rows
+from kernfed_testing.methods.variants import METHODS, SITES, job_of
 
 VISITS = 3
 DEALING = {

@@ -1,7 +1,7 @@
 """Frames that are lost, late or sent twice, crashes, and books that come back older: the same model, or a word.
 
-Searched by machine: sequences of decisions on a federation in one process (`kernfed_testing.explored`), of a method
-that forgets and of methods with a memory at their clients. `--hypothesis-profile thorough` searches much longer.
+Searched by machine: sequences of decisions on a federation in one process (`kernfed_testing.worlds.explored`), of a
+method that forgets and of methods with a memory at their clients. `--hypothesis-profile thorough` searches much longer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.job_sections import CohortSection
 from kernfed.methods.registry import METHODS
-from kernfed_testing import variants
-from kernfed_testing.explored import Explored, differs, undisturbed
 from kernfed_testing.federation import COLUMNS, make_csv
-from kernfed_testing.installed import installed
-from kernfed_testing.lines import in_memory
+from kernfed_testing.methods import variants
+from kernfed_testing.methods.installed import installed
+from kernfed_testing.worlds.explored import Explored, differs, undisturbed
+from kernfed_testing.worlds.lines import in_memory
 
 NUM_ROWS = 14
 """Of each client's file."""

@@ -14,9 +14,9 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated, simulate
-from kernfed_testing.distill import made_job
-from kernfed_testing.installed import installed
-from kernfed_testing.personalise import clients
+from kernfed_testing.methods.distill import made_job
+from kernfed_testing.methods.installed import installed
+from kernfed_testing.methods.personalise import clients
 
 COLUMNS = ["x0", "x1", "x2"]
 HEAD: dict[str, Any] = {"loss": "squared", "rounds": 4, "ridge": 0.1}

@@ -15,7 +15,7 @@ from kernfed.methods.registry import steps_of
 from kernfed.section import MethodSection, Section
 from kernfed_server.jobs.run import Run
 from kernfed_simulation.run import simulate
-from kernfed_testing.variants import METHODS, job_of, sites
+from kernfed_testing.methods.variants import METHODS, job_of, sites
 
 READ_AT_NEED = {"method.on_refusal", "method.wait_s"}
 """Where a client refuses; where a stream has no row yet."""

@@ -11,9 +11,9 @@ import pytest
 from kernfed.errors import DivergedError
 from kernfed.jobs.job_file import JobFile
 from kernfed_simulation.run import simulate
-from kernfed_testing.installed import installed
-from kernfed_testing.personalise import clients
-from kernfed_testing.variants import COLUMNS, rows_of
+from kernfed_testing.methods.installed import installed
+from kernfed_testing.methods.personalise import clients
+from kernfed_testing.methods.variants import COLUMNS, rows_of
 
 NETWORK: dict[str, Any] = {"kind": "mlp", "widths": [3, 3, 3]}
 PERSONAL: dict[str, Any] = {"name": "personalise", "trainer": "fedavg", "num_frequencies": 10, "network": NETWORK}

@@ -25,7 +25,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Run
 from kernfed_testing.in_process import RecordingJournal
-from kernfed_testing.variants import METHODS, job_of, sites
+from kernfed_testing.methods.variants import METHODS, job_of, sites
 
 pytestmark = pytest.mark.redteam
 VARIANTS = [

@@ -14,7 +14,7 @@ from kernfed.errors import NumericalError
 from kernfed.federation.events import EventKind
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import FOUR, Bench, make_job, regression_rows
-from kernfed_testing.variants import PERSONAL
+from kernfed_testing.methods.variants import PERSONAL
 
 SIZES = {client: size // 5 for client, size in FOUR.items()}
 NEWTON = {**{key: value for key, value in PERSONAL.items() if key != "name"}, "trainer": "newton", "rounds": 3}

@@ -17,7 +17,17 @@ from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import unpack
 from kernfed_client.data.guards.row_spans import tells_of_few
 from kernfed_client.methods.online.taking import RowTaker
-from kernfed_testing.adversary import COLUMNS, MIN_ROWS, NEAR_OFF, NEAR_ON, Target, Told, near_guards, rows, write_rows
+from kernfed_testing.hostile.adversary import (
+    COLUMNS,
+    MIN_ROWS,
+    NEAR_OFF,
+    NEAR_ON,
+    Target,
+    Told,
+    near_guards,
+    rows,
+    write_rows,
+)
 
 FEATURES = 20
 PATIENT = 103

@@ -10,7 +10,7 @@ import pytest
 
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.messages import OnlineStep, Ranges
-from kernfed_testing.adversary import COLUMNS, Target, guards, held, rows
+from kernfed_testing.hostile.adversary import COLUMNS, Target, guards, held, rows
 
 
 def online_job(**more: Any) -> JobFile:

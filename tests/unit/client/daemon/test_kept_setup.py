@@ -26,7 +26,7 @@ from kernfed.wire.codec import encode
 from kernfed_client.daemon import kept_setup
 from kernfed_client.daemon.kept_setup import remove_many, remove_old
 from kernfed_client.daemon.tasks import KEPT_JOBS
-from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, STEPS, World
+from kernfed_testing.worlds.task_world import CENTRE, MEANS, STANDARDISE, STEPS, World
 
 
 def test_what_is_kept_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

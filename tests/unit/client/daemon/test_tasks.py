@@ -22,7 +22,7 @@ from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon import tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS
-from kernfed_testing.task_world import CENTRE, MEANS, STANDARDISE, FullDisk, World
+from kernfed_testing.worlds.task_world import CENTRE, MEANS, STANDARDISE, FullDisk, World
 
 
 def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:

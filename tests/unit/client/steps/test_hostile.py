@@ -10,7 +10,7 @@ from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import MapFeaturesRequest
-from kernfed_testing.too_much import assert_refused_early, map_of
+from kernfed_testing.hostile.too_much import assert_refused_early, map_of
 
 HOSTILE: dict[str, Request[Any]] = {
     "features of few rows": MapFeaturesRequest(features=map_of(3_000_000), num_outputs=1),

@@ -28,7 +28,7 @@ from kernfed.federation.messages.data import (
 from kernfed.federation.quorum import Quorum
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.ridge.messages import Gradient, GradientRequest, LocalModel
-from kernfed_testing.scripted_cohort import ABC, REQUEST, Scripted, Steps, cohort, echo
+from kernfed_testing.worlds.scripted_cohort import ABC, REQUEST, Scripted, Steps, cohort, echo
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.federation.quorum import Quorum
 from kernfed.federation.setup import NOTHING, SetupChain
-from kernfed_testing.scripted_cohort import ABC, LOST, REQUEST, Scripted, cohort, echo
+from kernfed_testing.worlds.scripted_cohort import ABC, LOST, REQUEST, Scripted, cohort, echo
 
 SETUP = [
     StandardiseRequest(classes=("no", "yes"), mean=np.zeros(2), deviation=np.ones(2), median_distance=False),

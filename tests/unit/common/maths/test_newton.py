@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kernfed.errors import DivergedError, InvalidReplyError, NumericalError
 from kernfed.maths.newton import BlockConjugateGradients, PaperNewton, not_a_gradient, not_of_its_start
 from kernfed.tensors.ridge import LocalRidge
+from kernfed_testing.methods.ridge_clients import Matrix, RidgeClients, load_golden
 from kernfed_testing.properties import examples
-from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
 
 
 def pooled_solution(clients: RidgeClients) -> tuple[Matrix, Matrix]:

@@ -13,8 +13,8 @@ from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.maths.few.rows import few_products
 from kernfed.tensors.feature_maps import FeatureMap, random_features
+from kernfed_testing.methods.ridge_clients import load_golden
 from kernfed_testing.oracles import exact_gram
-from kernfed_testing.ridge_clients import load_golden
 
 RANDOM = [Kernel.GAUSSIAN, Kernel.LAPLACE, Kernel.MATERN32, Kernel.MATERN52]
 DISTANCES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)

@@ -16,8 +16,8 @@ from kernfed.features.spec import FeatureForm
 from kernfed.tensors.feature_maps import random_features
 from kernfed.tensors.in_place import factor_in_place
 from kernfed.tensors.ridge import LocalRidge, one_hot
+from kernfed_testing.methods.ridge_clients import Matrix, RidgeClients, load_golden
 from kernfed_testing.properties import examples
-from kernfed_testing.ridge_clients import Matrix, RidgeClients, load_golden
 
 SHAPES = [(40, 12), (12, 40), (20, 40), (21, 40), (1, 5), (0, 5)]
 

@@ -11,8 +11,8 @@ import pytest
 from kernfed.errors import UnknownClientError
 from kernfed.jobs.info import ClientInfo
 from kernfed_server.federation.client_book import ClientBook
-from kernfed_testing.job_world import SEEN, FakeSessions
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.job_world import SEEN, FakeSessions
 
 
 class Books:

@@ -28,7 +28,7 @@ from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import until
-from kernfed_testing.session_calls import TASK, Asked, connect, drain, opened, said, tasks
+from kernfed_testing.worlds.session_calls import TASK, Asked, connect, drain, opened, said, tasks
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from kernfed.v1 import task_pb2
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import MAX_DEVICE_REPORTS, MAX_NAMES, SessionRegistry
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.session_calls import connect, drain, said
+from kernfed_testing.worlds.session_calls import connect, drain, said
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ from kernfed.numeric_platform import numeric_platform
 from kernfed_server.jobs.manager import RunLimits
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.task import DIFFERENT
-from kernfed_testing.job_world import probe_toml, world
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.job_world import probe_toml, world
 
 
 def closed(num: int) -> Callable[[JobUpdate], bool]:

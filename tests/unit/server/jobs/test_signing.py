@@ -11,7 +11,7 @@ from kernfed.errors import JobError
 from kernfed.federation.events import JobState
 from kernfed.pki.submission import sha256_of
 from kernfed.v1 import task_pb2
-from kernfed_testing.job_world import world
+from kernfed_testing.worlds.job_world import world
 
 
 @pytest.mark.redteam

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernfed.federation.events import EventKind, JobState
-from kernfed_testing.job_world import world
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.job_world import world
 
 
 @pytest.mark.redteam

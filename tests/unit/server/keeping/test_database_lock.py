@@ -13,8 +13,8 @@ from kernfed_server.keeping import database_lock
 from kernfed_server.keeping.database_lock import DatabaseLock
 from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Store
-from kernfed_testing import postgres
 from kernfed_testing.books import OWNER
+from kernfed_testing.machine import postgres
 
 
 @pytest.fixture(autouse=True)

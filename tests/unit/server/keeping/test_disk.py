@@ -19,8 +19,8 @@ from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobUpdate
 from kernfed_server.keeping.disk import until_kept
-from kernfed_testing.job_world import world
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.job_world import world
 
 
 class Disk:

@@ -17,8 +17,8 @@ from alembic.script import ScriptDirectory
 from kernfed.errors import ConfigError
 from kernfed_server.keeping.schema import bring_up_to_date, check_current, make_engine
 from kernfed_server.keeping.tables import SCHEMA, metadata
-from kernfed_testing import postgres
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine import postgres
 
 
 @pytest.fixture

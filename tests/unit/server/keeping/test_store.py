@@ -25,9 +25,9 @@ from kernfed_server.keeping.checkpoints import write_checkpoint
 from kernfed_server.keeping.schema import make_engine
 from kernfed_server.keeping.store import Resumption, Store
 from kernfed_server.keeping.store_rows import event_columns
-from kernfed_testing import postgres
 from kernfed_testing.books import OWNER
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine import postgres
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from kernfed.models.predictions import write_predictions
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, own_states, target
+from kernfed_testing.methods.distill import made_job, own_states, target
 
 NAMES = ["x0", "x1", "x2"]
 

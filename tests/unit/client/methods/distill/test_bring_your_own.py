@@ -23,7 +23,7 @@ from kernfed_client.methods.distill.steps import distil
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
-from kernfed_testing.distill import made_job, made_rows
+from kernfed_testing.methods.distill import made_job, made_rows
 
 pytestmark = pytest.mark.slow
 

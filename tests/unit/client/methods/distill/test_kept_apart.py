@@ -16,7 +16,7 @@ from kernfed.methods.distill.consensus_file import ARRAYS_FILE, PublicConsensus
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_simulation.federation import JOB_ID, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows, own_models
+from kernfed_testing.methods.distill import made_job, made_rows, own_models
 
 
 def test_kept_models_are_found_by_job(tmp_path: Path) -> None:

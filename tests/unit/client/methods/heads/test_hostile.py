@@ -6,7 +6,7 @@ import numpy as np
 
 from kernfed.federation.messages.data import MapFeaturesRequest
 from kernfed.methods.heads.messages import HeadLoss, HeadSolver, HeadStepRequest, OpenHeadRequest
-from kernfed_testing.too_much import assert_refused_early, map_of
+from kernfed_testing.hostile.too_much import assert_refused_early, map_of
 
 
 def test_the_basis_of_a_solver() -> None:

@@ -8,7 +8,7 @@ from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.learner import Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed.methods.online.messages import DrawDictionaryRequest, OpenStreamRequest
-from kernfed_testing.too_much import COLUMNS, assert_refused_early
+from kernfed_testing.hostile.too_much import COLUMNS, assert_refused_early
 
 
 @pytest.mark.parametrize(("frequencies", "own"), [(10_000, 0), (10, 2000)], ids=["dictionary", "own model"])

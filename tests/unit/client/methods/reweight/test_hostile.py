@@ -6,7 +6,7 @@ import numpy as np
 
 from kernfed.methods.reweight.mixture_messages import FoldSumsRequest
 from kernfed.methods.reweight.ratio_spec import PLAIN_COLUMNS
-from kernfed_testing.too_much import assert_refused_early, map_of
+from kernfed_testing.hostile.too_much import assert_refused_early, map_of
 
 
 def test_sums_over_folds() -> None:

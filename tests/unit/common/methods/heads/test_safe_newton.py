@@ -14,8 +14,8 @@ from kernfed.methods.heads.lbfgs import History
 from kernfed.methods.heads.messages import HeadSolver
 from kernfed.methods.heads.safe_newton import Direction, Point, SafeNewton, Scaling, choose_step_size, line_search_sizes
 from kernfed.tensors.threads import suited
-from kernfed_testing.heads import HeadClients
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.heads import HeadClients
+from kernfed_testing.methods.ridge_clients import load_golden
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ from kernfed.methods.personalise.embeddings import (
 )
 from kernfed.methods.personalise.noise import add_noise, noise_factor, sensitivity
 from kernfed.tensors.feature_maps import FeatureMap, polynomial_features
+from kernfed_testing.methods.personalise_oracles import polynomial_embedding, polynomial_gram, squared_mmd
 from kernfed_testing.oracles import exact_gram
-from kernfed_testing.personalise_oracles import polynomial_embedding, polynomial_gram, squared_mmd
 
 
 @given(st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 20))

@@ -13,7 +13,7 @@ from kernfed.errors import JobError
 from kernfed.federation.events import EventKind
 from kernfed.federation.messages.base import Reply
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import (
+from kernfed_testing.methods.personalise import (
     NAMES,
     opposite_rows,
     personal_job,

@@ -25,9 +25,9 @@ from kernfed.methods.personalise.q_aggregation import (
     solve_paper,
 )
 from kernfed.tensors.feature_maps import polynomial_features
-from kernfed_testing.personalise_oracles import kernel_terms, polynomial_gram
+from kernfed_testing.methods.personalise_oracles import kernel_terms, polynomial_gram
+from kernfed_testing.methods.ridge_clients import load_golden
 from kernfed_testing.properties import examples
-from kernfed_testing.ridge_clients import load_golden
 
 GOLDEN = load_golden("personalise")
 FIRST = np.array([0])

@@ -7,7 +7,7 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_testing.in_process import make_job
-from kernfed_testing.reweight import (
+from kernfed_testing.methods.reweight import (
     SHARING,
     reweight_job,
 )

@@ -20,10 +20,10 @@ from kernfed.methods.registry import METHODS
 from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_simulation.federation import Rows
-from kernfed_testing.distill import made_job, made_rows
-from kernfed_testing.distill import run as run_distill
-from kernfed_testing.head_jobs import CLASSES, head_job
 from kernfed_testing.in_process import Bench, Outcome, bench, label_skewed_rows, make_job, regression_rows
+from kernfed_testing.methods.distill import made_job, made_rows
+from kernfed_testing.methods.distill import run as run_distill
+from kernfed_testing.methods.head_jobs import CLASSES, head_job
 
 SIZES = {"ant": 40, "bee": 50, "cat": 60}
 GONE = "cat"

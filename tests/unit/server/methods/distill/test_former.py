@@ -13,8 +13,8 @@ from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.distill.former import begun_with
 from kernfed_simulation.federation import from_rows
-from kernfed_testing.distill import made_job, made_rows, run
 from kernfed_testing.in_process import Bench
+from kernfed_testing.methods.distill import made_job, made_rows, run
 
 SINCE_TUNING = {"tuned"}
 SINCE_BOUNDS = {*SINCE_TUNING, "steps", "opening", "scale", "steadiest", "far_rows"}

@@ -13,8 +13,8 @@ from kernfed.federation.messages.base import Reply
 from kernfed.methods.distill.messages import LeftOutErrors, TargetMoments
 from kernfed_server.methods.distill.tuning import PENALTIES
 from kernfed_simulation.federation import Rows, from_rows
-from kernfed_testing.distill import Ran, made_job, made_rows, run, units
 from kernfed_testing.in_process import Bench, Tamper, regression_rows, scaled, stating, with_nan
+from kernfed_testing.methods.distill import Ran, made_job, made_rows, run, units
 
 FOE = "site-3"
 OPEN: dict[str, Any] = {"kernel": "gaussian", "lengthscale": None, "ridge": None, "intercept": None, "rounds": 5}

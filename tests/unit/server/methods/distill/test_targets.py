@@ -14,8 +14,8 @@ from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed_server.methods.distill.targets import check_points
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows, run, units
 from kernfed_testing.in_process import Bench
+from kernfed_testing.methods.distill import made_job, made_rows, run, units
 
 
 def test_a_constant_in_the_targets_is_one_in_the_predictions(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from kernfed_server.jobs.state import State
 from kernfed_server.methods.distill.tuning import FACTORS, PENALTIES, least, resumed
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows, run
 from kernfed_testing.in_process import Bench
+from kernfed_testing.methods.distill import made_job, made_rows, run
 
 OPEN: dict[str, Any] = {"kernel": "gaussian", "lengthscale": "auto", "ridge": "auto", "intercept": True, "rounds": 30}
 PLAIN: dict[str, Any] = {**OPEN, "lengthscale": "median", "ridge": 1e-3}

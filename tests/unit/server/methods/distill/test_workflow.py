@@ -29,9 +29,9 @@ from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.distill import made_job, made_rows, own_states, run
-from kernfed_testing.distill_oracles import RIDGE, SPEC, by_hand, tensor
 from kernfed_testing.in_process import Bench, RecordingJournal, with_nan
+from kernfed_testing.methods.distill import made_job, made_rows, own_states, run
+from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, by_hand, tensor
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from kernfed.federation.messages.base import Reply
 from kernfed.methods.heads.messages import HeadOpened
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.head_jobs import BARE, CLASSES, clients, facts, head_job
 from kernfed_testing.in_process import bench, label_skewed_rows
+from kernfed_testing.methods.head_jobs import BARE, CLASSES, clients, facts, head_job
 
 
 def test_newton_steps_train_on_the_rows_kept_apart_too(tmp_path: Path) -> None:

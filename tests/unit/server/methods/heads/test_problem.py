@@ -11,8 +11,8 @@ import pytest
 
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
-from kernfed_testing.head_jobs import CLASSES, clients, head_job
 from kernfed_testing.in_process import Tamper, bench, label_skewed_rows, scaled, stating
+from kernfed_testing.methods.head_jobs import CLASSES, clients, head_job
 
 FOE = "site-3"
 

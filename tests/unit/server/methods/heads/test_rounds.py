@@ -18,9 +18,9 @@ from kernfed.models.global_model import GlobalModel, load_model, sha256
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
-from kernfed_testing.head_jobs import BARE, CLASSES, METHODS, clients, facts, head_job
 from kernfed_testing.in_process import bench, label_skewed_rows, with_nan
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.head_jobs import BARE, CLASSES, METHODS, clients, facts, head_job
+from kernfed_testing.methods.ridge_clients import load_golden
 
 EXACT: dict[str, Any] = {
     "solver_tolerance": 1e-12,

@@ -21,8 +21,8 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import State, json_array, json_of
-from kernfed_testing.online_parameters import predicted, read_parameters
-from kernfed_testing.stream_clients import (
+from kernfed_testing.methods.online_parameters import predicted, read_parameters
+from kernfed_testing.methods.stream_clients import (
     StopError,
     StoppingJournal,
     StreamClients,

@@ -12,7 +12,7 @@ import pytest
 from kernfed.errors import ConfigError, QuorumNotMetError
 from kernfed.federation.messages.base import Kind
 from kernfed_client.models.kept_models import load_kept_model
-from kernfed_testing.personalise import (
+from kernfed_testing.methods.personalise import (
     TRAINERS,
     clients,
     concept_rows,

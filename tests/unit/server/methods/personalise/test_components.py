@@ -13,7 +13,7 @@ from kernfed.errors import ConfigError
 from kernfed.methods.personalise.component_report import components_overview, components_section
 from kernfed.methods.personalise.finding import ComponentsFinding
 from kernfed_simulation.federation import Rows
-from kernfed_testing.personalise import NAMES, clients, notes, personal_job, run
+from kernfed_testing.methods.personalise import NAMES, clients, notes, personal_job, run
 
 WANTED: dict[str, Any] = {"components": 1, "view": "x", "embedding_kernel": "polynomial2"}
 

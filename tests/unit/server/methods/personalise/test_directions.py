@@ -21,7 +21,7 @@ from kernfed_server.methods.personalise.directions import (
 )
 from kernfed_simulation.run import Simulated
 from kernfed_testing.in_process import make_job
-from kernfed_testing.personalise import clients, concept_rows, run
+from kernfed_testing.methods.personalise import clients, concept_rows, run
 
 
 def factor_of(x: np.ndarray, y: np.ndarray) -> Factor:

@@ -22,7 +22,16 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import make_job
-from kernfed_testing.personalise import NAMES, clients, finding, notes, opposite_rows, personal_job, run, without
+from kernfed_testing.methods.personalise import (
+    NAMES,
+    clients,
+    finding,
+    notes,
+    opposite_rows,
+    personal_job,
+    run,
+    without,
+)
 
 pytestmark = pytest.mark.slow
 

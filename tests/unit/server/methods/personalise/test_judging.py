@@ -13,7 +13,7 @@ from kernfed.errors import WireError
 from kernfed.methods.personalise.training_messages import ScoreNetworksRequest, TrainNetworksRequest
 from kernfed.models.network_spec import NetworkKind, initial_parameters, make_network_spec
 from kernfed_client.methods.personalise.training_steps import score_networks, train_networks
-from kernfed_testing.personalise import TRAINERS, clients, concept_rows, finding, notes, personal_job, run
+from kernfed_testing.methods.personalise import TRAINERS, clients, concept_rows, finding, notes, personal_job, run
 
 pytestmark = pytest.mark.slow
 

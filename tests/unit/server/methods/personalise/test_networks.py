@@ -13,7 +13,7 @@ import pytest
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import ALIKE, NAMES, UNJUDGED, clients, concept_rows, personal_job, run
+from kernfed_testing.methods.personalise import ALIKE, NAMES, UNJUDGED, clients, concept_rows, personal_job, run
 
 pytestmark = pytest.mark.slow
 

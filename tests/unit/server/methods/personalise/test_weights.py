@@ -16,7 +16,7 @@ from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_simulation.federation import Rows, from_tables
-from kernfed_testing.personalise import (
+from kernfed_testing.methods.personalise import (
     NAMES,
     clients,
     concept_rows,

@@ -29,7 +29,7 @@ from kernfed_server.jobs.journal import Checkpoint
 from kernfed_server.methods.personalise.newton import _Solver
 from kernfed_server.methods.personalise.state import SCALES
 from kernfed_testing.in_process import bench, with_nan
-from kernfed_testing.personalise import (
+from kernfed_testing.methods.personalise import (
     ALIKE,
     NAMES,
     TRAINERS,

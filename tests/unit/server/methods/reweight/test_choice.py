@@ -15,8 +15,8 @@ from kernfed.federation.messages.base import Reply
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
 from kernfed_server.jobs.journal import Checkpoint
 from kernfed_testing.in_process import Bench, bench
-from kernfed_testing.personalise import notes, run
-from kernfed_testing.reweight import NAMES, PAPER, reweight_job, sharing, shifted_rows
+from kernfed_testing.methods.personalise import notes, run
+from kernfed_testing.methods.reweight import NAMES, PAPER, reweight_job, sharing, shifted_rows
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import pytest
 
 from kernfed.errors import JobError
 from kernfed.methods.reweight.label_shift import label_ratios, priors
-from kernfed_testing.personalise import run
-from kernfed_testing.reweight import (
+from kernfed_testing.methods.personalise import run
+from kernfed_testing.methods.reweight import (
     CLASSES,
     NAMES,
     PAPER,

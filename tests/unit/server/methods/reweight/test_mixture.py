@@ -22,8 +22,8 @@ from kernfed_client.methods.reweight.sums_steps import folds_of
 from kernfed_server.methods.reweight.mixture import check_points, checked
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import Bench, bench
-from kernfed_testing.personalise import clients, notes, run, without
-from kernfed_testing.reweight import (
+from kernfed_testing.methods.personalise import clients, notes, run, without
+from kernfed_testing.methods.reweight import (
     CLASSES,
     NAMES,
     PAPER,

@@ -20,8 +20,8 @@ from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, own
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import notes, run
-from kernfed_testing.reweight import (
+from kernfed_testing.methods.personalise import notes, run
+from kernfed_testing.methods.reweight import (
     CLASSES,
     NAMES,
     PAPER,

@@ -20,8 +20,8 @@ from kernfed_client.methods.reweight import steps
 from kernfed_simulation.federation import Rows
 from kernfed_testing.backbones import Stripes, shapes
 from kernfed_testing.in_process import bench, make_job, regression_rows
-from kernfed_testing.personalise import notes, run
-from kernfed_testing.reweight import PAPER, finding, sharing, weights
+from kernfed_testing.methods.personalise import notes, run
+from kernfed_testing.methods.reweight import PAPER, finding, sharing, weights
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from kernfed.methods.reweight.eigenvalue_condition import NUM_VALUES, eigenvalue
 from kernfed.methods.reweight.spectrum_messages import SpectraRequest
 from kernfed_client.methods.reweight.spectrum_steps import spectra
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import notes, run
-from kernfed_testing.reweight import finding, reweight_job, sharing, shifted_rows
+from kernfed_testing.methods.personalise import notes, run
+from kernfed_testing.methods.reweight import finding, reweight_job, sharing, shifted_rows
 
 
 def largest(x: Floats) -> Floats:

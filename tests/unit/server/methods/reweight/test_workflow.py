@@ -25,8 +25,8 @@ from kernfed_client.methods.reweight.state import ReweightState, ratios_of
 from kernfed_server.methods.reweight.fitting import shuffled_pool
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import bench
-from kernfed_testing.personalise import notes, run, without
-from kernfed_testing.reweight import (
+from kernfed_testing.methods.personalise import notes, run, without
+from kernfed_testing.methods.reweight import (
     NAMES,
     PAPER,
     finding,

@@ -36,7 +36,7 @@ from kernfed_testing.in_process import (
     regression_rows,
     with_nan,
 )
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.ridge_clients import load_golden
 
 SMALL = {"ant": 25, "bee": 18, "cat": 31, "dog": 22}
 CLASSES = ("red", "green", "blue")

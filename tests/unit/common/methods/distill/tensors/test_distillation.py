@@ -34,7 +34,7 @@ from kernfed.methods.distill.tensors.distillation import (
 )
 from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 from kernfed.methods.distill.tensors.spread import spread
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.ridge_clients import load_golden
 
 KERNELS = {"dataset1": PointKernel.ONE_PLUS_MIN, "dataset3": PointKernel.WENDLAND}
 

@@ -14,8 +14,8 @@ from kernfed.methods.heads.losses import start_scores
 from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.tensors.fitting import fit
 from kernfed.methods.heads.tensors.losses import Head, mean_loss, probabilities
-from kernfed_testing.heads import HeadClients, tensor
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.heads import HeadClients, tensor
+from kernfed_testing.methods.ridge_clients import load_golden
 
 
 def problem(loss: HeadLoss, n: int = 23, d: int = 5, seed: int = 0, ridge: float = 0.03) -> tuple[Head, Tensor]:

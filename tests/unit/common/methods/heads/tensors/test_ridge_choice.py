@@ -13,7 +13,7 @@ from kernfed.methods.heads.messages import HeadLoss
 from kernfed.methods.heads.tensors.fitting import fit
 from kernfed.methods.heads.tensors.losses import Head
 from kernfed.methods.heads.tensors.ridge_choice import Split, chosen_ridge, splits
-from kernfed_testing.heads import tensor
+from kernfed_testing.methods.heads import tensor
 
 
 def noisy(num: int, seed: int) -> Head:

@@ -20,8 +20,8 @@ from kernfed.methods.heads.tensors.solvers.exact import dense
 from kernfed.methods.heads.tensors.solvers.interface import Limits, Stop, relative_residual
 from kernfed.methods.heads.tensors.solvers.lanczos import leading_eigenpairs
 from kernfed.methods.heads.tensors.solvers.solve import solve
-from kernfed_testing.heads import HeadClients, tensor
-from kernfed_testing.ridge_clients import load_golden
+from kernfed_testing.methods.heads import HeadClients, tensor
+from kernfed_testing.methods.ridge_clients import load_golden
 
 TIGHT = Limits(tolerance=1e-12)
 

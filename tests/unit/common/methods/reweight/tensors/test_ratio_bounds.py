@@ -11,7 +11,7 @@ import torch
 
 from kernfed.methods.reweight.tensors.ratio_bounds import cluster_bins, count_bins
 from kernfed_testing import places
-from kernfed_testing.reweight_oracles import fixed_bins, histogram_bins
+from kernfed_testing.methods.reweight_oracles import fixed_bins, histogram_bins
 
 GOLDEN: dict[str, Any] = json.loads((places.GOLDEN / "reweight.json").read_text())["bins"]
 

@@ -22,8 +22,8 @@ from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import Bench, RecordingJournal, Tamper
-from kernfed_testing.personalise import clients
-from kernfed_testing.variants import METHODS, job_of
+from kernfed_testing.methods.personalise import clients
+from kernfed_testing.methods.variants import METHODS, job_of
 
 CLIENTS = ("ant", "bee", "cat", "dog")
 LIAR = "bee"

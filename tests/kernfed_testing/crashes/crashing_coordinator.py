@@ -1,6 +1,6 @@
 """A coordinator that kills itself with SIGKILL at the point that KERNFED_CRASH_AT names; run as a process.
 
-KERNFED_CRASH_AT=POINT python -m kernfed_testing.crashing_coordinator run ...
+KERNFED_CRASH_AT=POINT python -m kernfed_testing.crashes.crashing_coordinator run ...
 
 Points are the keys of `POINTS`; those within a round are taken in round 2. Without the variable nothing is different
 from `python -m kernfed_server`, but that no report is drawn, which takes seconds.

@@ -22,9 +22,9 @@ from kernfed.pki.identity import Role
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed_testing.federation import COLUMNS, make_csv
+from kernfed_testing.hostile.scripted_coordinator import Line, ScriptedCoordinator, scripted_coordinator
 from kernfed_testing.identities import make_identities
 from kernfed_testing.nodes import Process
-from kernfed_testing.scripted_coordinator import Line, ScriptedCoordinator, scripted_coordinator
 
 SCHEMA = DataSchema(
     task=LearningTask.REGRESSION,

@@ -30,7 +30,7 @@ from kernfed.jobs.named_files import attach_files
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
-from kernfed_testing.faults import Fault, Faults
+from kernfed_testing.crashes.faults import Fault, Faults
 from kernfed_testing.federation import COLUMNS, Federation
 
 CLIENTS = ("a", "b", "c")

@@ -43,7 +43,7 @@ from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import json_of
 from kernfed_server.keeping.checkpoints import read_checkpoint, write_checkpoint
 from kernfed_server.services.federation import FederationServicer
-from kernfed_testing.lines import Context, Ended, Later, Line, Stream
+from kernfed_testing.worlds.lines import Context, Ended, Later, Line, Stream
 
 JOB = "job"
 TOLD = (

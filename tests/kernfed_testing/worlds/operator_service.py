@@ -18,8 +18,8 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.commands import run_command
 from kernfed_testing.identities import Identities, make_identities
-from kernfed_testing.job_world import World, world
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.worlds.job_world import World, world
 
 
 @dataclass

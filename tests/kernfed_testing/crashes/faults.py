@@ -20,9 +20,9 @@ from typing import Any
 
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.postgres import Cluster
-from kernfed_testing.proxy import Direction
-from kernfed_testing.shifted_clock import FILE as CLOCK
+from kernfed_testing.machine.postgres import Cluster
+from kernfed_testing.machine.proxy import Direction
+from kernfed_testing.machine.shifted_clock import FILE as CLOCK
 
 DISK_BYTES = 192 << 20
 _STEPS_S = (3600, -3600, 86_400, 20, -20)

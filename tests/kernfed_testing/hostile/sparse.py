@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernfed_testing.adversary import ON
+from kernfed_testing.hostile.adversary import ON
 
 SPARSE_OFF = 'sparse_columns = "allow"\nfew_values = "allow"'
 sparse_guards = pytest.mark.parametrize("policy", [SPARSE_OFF, ON])

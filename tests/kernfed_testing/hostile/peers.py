@@ -13,7 +13,7 @@ import structlog
 from kernfed.federation.messages.base import Reply
 from kernfed.v1 import task_pb2
 from kernfed_testing.federation import Federation
-from kernfed_testing.scripted_client import Misbehave, ScriptedClient
+from kernfed_testing.hostile.scripted_client import Misbehave, ScriptedClient
 
 Logs = list[MutableMapping[str, Any]]
 """Lines of a log."""

@@ -39,10 +39,10 @@ from kernfed_client.daemon.audit_report import summarise
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.data.reading.partitions import read_partition
 from kernfed_server.config import load_coordinator_file
-from kernfed_testing.fuzz_site import coordinator_readers, identity_readers, stream_readers, task_readers
+from kernfed_testing.hostile.fuzz_site import coordinator_readers, identity_readers, stream_readers, task_readers
 from kernfed_testing.in_process import bench, make_job, regression_rows
 
-CORPUS = Path(__file__).resolve().parent.parent / "corpus"
+CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 SCHEMA = DataSchema(
     task=LearningTask.REGRESSION,
     target="y",

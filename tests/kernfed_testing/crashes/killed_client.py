@@ -1,6 +1,6 @@
 """A client daemon that kills itself with SIGKILL at a chosen point of a chosen task, once; run as a process.
 
-python -m kernfed_testing.killed_client POINT TASK_END LOG run ...
+python -m kernfed_testing.crashes.killed_client POINT TASK_END LOG run ...
 
 POINT is `computing` (in mid-step), `stored` (the reply is on disk, not sent), `acknowledged` (the coordinator has it,
 and this client has not read so) or `never`. TASK_END is the end of the task's id. Every computation that begins appends

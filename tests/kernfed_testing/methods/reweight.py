@@ -14,7 +14,7 @@ from kernfed_client.methods.reweight.state import ReweightState
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import Simulated
 from kernfed_testing.in_process import make_job
-from kernfed_testing.personalise import clients, without
+from kernfed_testing.methods.personalise import clients, without
 
 NAMES = ("ant", "bee", "cat")
 CLASSES = ("a", "b", "c")

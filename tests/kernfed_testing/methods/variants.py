@@ -12,9 +12,9 @@ from kernfed.federation.messages.base import Kind
 from kernfed.jobs.job_file import JobFile
 from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation.federation import Rows
-from kernfed_testing.distill import made_job
-from kernfed_testing.installed import installed
-from kernfed_testing.personalise import clients, without
+from kernfed_testing.methods.distill import made_job
+from kernfed_testing.methods.installed import installed
+from kernfed_testing.methods.personalise import clients, without
 
 SITES = ("ant", "bee", "cat")
 COLUMNS = ["x0", "x1", "x2"]
