@@ -22,7 +22,7 @@ from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Scores, Tur
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
-from kernfed.methods.personalise.q_aggregation import (
+from kernfed.methods.personalise.q_aggregation.weights import (
     Aggregation,
     default_constants,
     linear_term,

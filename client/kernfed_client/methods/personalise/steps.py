@@ -43,8 +43,8 @@ from kernfed.methods.personalise.messages import (
     WeightsSolved,
 )
 from kernfed.methods.personalise.noise import add_noise
-from kernfed.methods.personalise.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
-from kernfed.methods.personalise.q_aggregation import (
+from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
+from kernfed.methods.personalise.q_aggregation.weights import (
     Constants,
     linear_term,
     solve_exact,

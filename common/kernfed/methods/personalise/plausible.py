@@ -15,7 +15,7 @@ from kernfed.federation.messages.base import Stated
 from kernfed.maths.aggregate import norm
 from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.messages import ClientEmbedding, Statistics, StatisticsRequest
-from kernfed.methods.personalise.paper import FEATURE_BOUND
+from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND
 from kernfed.methods.personalise.training_messages import PersonalStart
 
 _ROUNDING = 1e-3

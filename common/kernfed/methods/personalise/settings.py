@@ -12,7 +12,7 @@ from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
-from kernfed.methods.personalise.paper import PAPER_FACTOR, PAPER_STEPS
+from kernfed.methods.personalise.q_aggregation.paper import PAPER_FACTOR, PAPER_STEPS
 from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, RIDGE_RULE, NetworkSection, RidgeNumber
 from kernfed.section import ACCEPTED, Label, MethodSection, Only, Section, Unused
 

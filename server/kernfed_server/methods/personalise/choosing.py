@@ -11,8 +11,8 @@ from kernfed.methods.personalise.crossfit import MIN_ROWS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest
 from kernfed.methods.personalise.gains import theorem_constant
 from kernfed.methods.personalise.messages import SolveWeightsRequest
-from kernfed.methods.personalise.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
-from kernfed.methods.personalise.q_aggregation import (
+from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
+from kernfed.methods.personalise.q_aggregation.weights import (
     default_constants,
 )
 from kernfed_server.methods.personalise.components import find_components

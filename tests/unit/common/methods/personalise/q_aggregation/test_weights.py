@@ -14,7 +14,7 @@ from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.points.kernels import gram as exact_gram
 from kernfed.methods.personalise.embeddings import TargetTerms, target_terms
-from kernfed.methods.personalise.q_aggregation import (
+from kernfed.methods.personalise.q_aggregation.weights import (
     Constants,
     default_constants,
     linear_term,

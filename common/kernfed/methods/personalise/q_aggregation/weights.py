@@ -25,8 +25,8 @@ import numpy as np
 from kernfed.arrays import Floats, Indices
 from kernfed.errors import ConfigError, NotConvergedError
 from kernfed.methods.personalise.embeddings import TargetTerms
-from kernfed.methods.personalise.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
-from kernfed.methods.personalise.simplex import minimise_on_simplex
+from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND, PAPER_FACTOR, PAPER_STEPS
+from kernfed.methods.personalise.q_aggregation.simplex import minimise_on_simplex
 
 _EIGEN_CLIENTS = 128
 """Up to this many clients |A_t|_op is found by eigenvalues, above by power iteration for all targets at once."""

@@ -1,4 +1,4 @@
-"""Tests of `kernfed.methods.personalise.simplex`, and of Q-aggregation where embeddings are large."""
+"""Tests of `kernfed.methods.personalise.q_aggregation.simplex`, and of Q-aggregation where embeddings are large."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from kernfed.arrays import Floats
 from kernfed.methods.personalise.embeddings import target_terms
-from kernfed.methods.personalise.q_aggregation import Constants, linear_term, solve_exact
-from kernfed.methods.personalise.simplex import minimise_on_simplex
+from kernfed.methods.personalise.q_aggregation.simplex import minimise_on_simplex
+from kernfed.methods.personalise.q_aggregation.weights import Constants, linear_term, solve_exact
 
 
 def problem(seed: int, unit: float) -> tuple[Floats, Floats]:
