@@ -21,7 +21,7 @@ from kernfed.pki.names import Role, parse_principal
 from kernfed.pki.records import live
 from kernfed.pki.renewal import renew as renew_remotely
 from kernfed.pki.tokens import decode_token
-from kernfed.wording import moment
+from kernfed.wording import clean, moment
 
 app = new_app("Make and manage the federation's certificates. Run these where the PKI folder is.")
 
@@ -199,6 +199,7 @@ def list_(pki: PkiDir = _PKI, as_json: JsonOption = False) -> None:
         (
             c.name if c.role == c.name else f"{c.role}/{c.name}",
             c.state(now),
+            clean(c.revoked_why),
             c.not_after,
             round((c.not_after - now) / timedelta(days=1), 1) if now < c.not_after else "",
             c.via,
@@ -206,7 +207,7 @@ def list_(pki: PkiDir = _PKI, as_json: JsonOption = False) -> None:
         )
         for c in certificates
     ]
-    print_table(["name", "state", "not after (UTC)", "days", "via", "serial"], rows, "Certificates")
+    print_table(["name", "state", "why", "not after (UTC)", "days", "via", "serial"], rows, "Certificates")
     pending = [t for t in tokens if t.state(now) == "open"]
     if pending:
         typer.echo()

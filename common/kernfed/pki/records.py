@@ -35,6 +35,7 @@ class IssuedCertificate:
     """`init`, `token`, `csr` or `renewal`."""
     revoked_at: datetime | None
     revoked_why: str
+    """The reason that the operator gave, or `renewed`; empty: none given, or not revoked."""
 
     def state(self, now: datetime) -> str:
         """`valid`, `expiring` (less than 30 % of its life left), `expired`, `revoked` or `not yet valid`."""
