@@ -3,14 +3,19 @@
 A room is a folder in `methods/` of one of the packages. Rooms of one name belong together. No room imports another's,
 nobody outside imports a room (tables find them, see `kernfed.methods.rooms`), and no imports go in a circle. Exceptions
 stand here, each with its reason.
+
+A file has no more than 400 lines, and a folder no more than 20 files of Python beside its `__init__`; generated code
+apart.
 """
 
 from __future__ import annotations
 
+import collections
 import graphlib
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import grimp
 
@@ -22,6 +27,19 @@ BUILD_ON = {
     ("reweight", "ridge"): "the weighted ridge model is FedNewton's on weighted rows",
 }
 """(a room, the room that it builds on) -> why."""
+
+FLOORS = ("common", "server", "client", "simulation", "tests", "experiments", "bench", "tools", "docs", "examples")
+"""Folders whose files are counted, from the root of the repository."""
+
+MOST_LINES = 400
+MOST_FILES = 20
+CROWDED = {
+    "experiments": "a script for each published table: `make experiment` finds it by its name",
+    "tests/integration": "a file for each thing that real sockets show, and no module that they mirror",
+}
+"""A folder that may hold more files -> why."""
+
+GENERATED = "common/kernfed/v1"
 
 _ROOM = re.compile(r"kernfed(?:_\w+)?\.methods\.(\w+)\.")
 
@@ -44,6 +62,23 @@ def faults(graph: grimp.ImportGraph) -> Iterator[str]:
         yield f"imports in a circle: {' <- '.join(err.args[1])}"
 
 
+def crowded(root: Path) -> Iterator[str]:
+    """One line for each file that is too long, and for each folder with too many files."""
+    files = [p.relative_to(root) for floor in FLOORS for p in sorted((root / floor).rglob("*.py"))]
+    files = [file for file in files if not file.is_relative_to(GENERATED)]
+    for file in files:
+        lines = (root / file).read_text(encoding="utf-8").count("\n")
+        if lines > MOST_LINES:
+            yield f"{file} has {lines} lines, and {MOST_LINES} are the most: look for its second subject"
+    folders = collections.Counter(file.parent.as_posix() for file in files if file.name != "__init__.py")
+    for folder, count in folders.items():
+        if count > MOST_FILES and folder not in CROWDED:
+            yield f"{folder} has {count} files, and {MOST_FILES} are the most: make rooms"
+    yield from (
+        f"{folder} is not crowded: strike it from CROWDED" for folder in CROWDED if folders[folder] <= MOST_FILES
+    )
+
+
 def _room(module: str, names: set[str]) -> str | None:
     found = _ROOM.match(f"{module}.")
     return found[1] if found and found[1] in names else None
@@ -51,7 +86,8 @@ def _room(module: str, names: set[str]) -> str | None:
 
 def main() -> int:
     """Print the faults; the exit code says whether there are any."""
-    found = list(faults(grimp.build_graph(*PACKAGES, cache_dir=None)))
+    root = Path(__file__).resolve().parents[1]
+    found = [*faults(grimp.build_graph(*PACKAGES, cache_dir=None)), *crowded(root)]
     for fault in found:
         print(fault)
     print(f"house: {len(found)} faults")

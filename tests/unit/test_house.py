@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -72,3 +73,22 @@ def test_grpc_in_any_file_of_a_room_is_found(house: Path) -> None:
     for file in bent.values():
         module = ".".join(file.relative_to(house).with_suffix("").parts[1:])
         assert f"{module} -> grpc" in done.stdout
+
+
+def test_long_files_and_crowded_folders_are_found(tmp_path: Path) -> None:
+    """A file of 401 lines is a fault and one of 400 is none; so are 21 files in a folder and 20."""
+    house = runpy.run_path(str(ROOT / "tools" / "house.py"))
+    house["CROWDED"].clear()
+    for folder, files in (("full", 20), ("crowded", 21)):
+        (tmp_path / "server" / folder).mkdir(parents=True)
+        for name in ["__init__", *(f"file{i}" for i in range(files))]:
+            (tmp_path / "server" / folder / f"{name}.py").touch()
+    (tmp_path / "server/full/file0.py").write_text("\n" * 400)
+    (tmp_path / "server/full/file1.py").write_text("\n" * 401)
+    (tmp_path / "common/kernfed/v1").mkdir(parents=True)
+    (tmp_path / "common/kernfed/v1/generated.py").write_text("\n" * 500)
+    found = sorted(house["crowded"](tmp_path))
+    assert [line.partition(",")[0] for line in found] == [
+        "server/crowded has 21 files",
+        "server/full/file1.py has 401 lines",
+    ]
