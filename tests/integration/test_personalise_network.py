@@ -64,7 +64,7 @@ def in_one_process(fed: Federation, folder: Path, text: str) -> dict[str, bytes]
 
 @pytest.mark.parametrize(
     "method",
-    ["", 'trainer = "newton"\nrounds = 15', 'trainer = "fedavg"\nrounds = 4'],
+    ["", 'trainer = "newton"\nrounds = 15', 'trainer = "fedavg"\nrounds = 4\nkept_apart = 2'],
     ids=["exact", "newton", "fedavg"],
 )
 async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, method: str) -> None:

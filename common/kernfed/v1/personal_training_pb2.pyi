@@ -385,6 +385,7 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
     OWN_SPREAD_FIELD_NUMBER: builtins.int
     OWN_TARGET_CENTRE_FIELD_NUMBER: builtins.int
     OWN_TARGET_SPREAD_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
     local_rounds: builtins.int
     """Rounds of the client alone, with the same steps; 0: do not train or measure a local network. From 0 to 1,000,000."""
     adam: builtins.bool
@@ -401,6 +402,10 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
     """λ of loss + (λ/2) |θ|². At least 0."""
     seed: builtins.int
     """Of the batches of the rounds alone. From 0 to 2^63 - 1."""
+    num_folds: builtins.int
+    """Folds of the rows, of which the client alone keeps the first apart, for the round in which it loses least on it; 0:
+    it trains on all rows, for all rounds. From 0 to 1,000.
+    """
     @property
     def network(self) -> Global___NetworkSpec:
         """A network, up to the values of its parameters."""
@@ -454,9 +459,10 @@ class EvaluateNetworksRequest(google.protobuf.message.Message):
         own_spread: collections.abc.Iterable[builtins.float] | None = ...,
         own_target_centre: collections.abc.Iterable[builtins.float] | None = ...,
         own_target_spread: collections.abc.Iterable[builtins.float] | None = ...,
+        num_folds: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["federated", b"federated", "network", b"network", "personal", b"personal", "start", b"start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adam", b"adam", "batch_size", b"batch_size", "federated", b"federated", "learning_rate", b"learning_rate", "local_rounds", b"local_rounds", "network", b"network", "num_steps", b"num_steps", "own_centre", b"own_centre", "own_spread", b"own_spread", "own_target_centre", b"own_target_centre", "own_target_spread", b"own_target_spread", "personal", b"personal", "seed", b"seed", "start", b"start", "step_size", b"step_size", "weight_decay", b"weight_decay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adam", b"adam", "batch_size", b"batch_size", "federated", b"federated", "learning_rate", b"learning_rate", "local_rounds", b"local_rounds", "network", b"network", "num_folds", b"num_folds", "num_steps", b"num_steps", "own_centre", b"own_centre", "own_spread", b"own_spread", "own_target_centre", b"own_target_centre", "own_target_spread", b"own_target_spread", "personal", b"personal", "seed", b"seed", "start", b"start", "step_size", b"step_size", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___EvaluateNetworksRequest: typing_extensions.TypeAlias = EvaluateNetworksRequest
 
@@ -588,3 +594,63 @@ class ScoreNetworksRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "num_candidates", b"num_candidates", "num_folds", b"num_folds"]) -> None: ...
 
 Global___ScoreNetworksRequest: typing_extensions.TypeAlias = ScoreNetworksRequest
+
+@typing.final
+class WatchedNetworks(google.protobuf.message.Message):
+    """Losses of networks on the rows that are kept apart from training."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    WATCHED_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    watched: builtins.bool
+    """Whether rows are kept apart; not where so few would be that the client's policy lets none be."""
+    @property
+    def losses(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Mean loss of each network over these rows; zeros where there are none. Shape (N)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        losses: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        watched: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["losses", b"losses"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["losses", b"losses", "num_rows", b"num_rows", "watched", b"watched"]) -> None: ...
+
+Global___WatchedNetworks: typing_extensions.TypeAlias = WatchedNetworks
+
+@typing.final
+class WatchNetworksRequest(google.protobuf.message.Message):
+    """Losses of the networks that weigh this client, on the rows that it keeps apart from training."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: builtins.int
+    NETWORKS_FIELD_NUMBER: builtins.int
+    NUM_FOLDS_FIELD_NUMBER: builtins.int
+    num_folds: builtins.int
+    """Folds of the client's rows; the first one is kept apart. From 2 to 1,000."""
+    @property
+    def network(self) -> Global___NetworkSpec:
+        """A network, up to the values of its parameters."""
+
+    @property
+    def networks(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Parameters of each network, in the order of `kernfed.models.network_spec.layout`. Shape (N, P)."""
+
+    def __init__(
+        self,
+        *,
+        network: Global___NetworkSpec | None = ...,
+        networks: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_folds: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "num_folds", b"num_folds"]) -> None: ...
+
+Global___WatchNetworksRequest: typing_extensions.TypeAlias = WatchNetworksRequest

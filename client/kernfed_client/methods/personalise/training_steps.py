@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.messages import ModelAdopted
 from kernfed.methods.personalise.networks.scales import Scales
 from kernfed.methods.personalise.training_messages import (
+    MOST_LOSS,
     EvaluateNetworksRequest,
     KeepModelRequest,
     KeepNetworkRequest,
@@ -32,6 +35,8 @@ from kernfed.methods.personalise.training_messages import (
     ScoreNetworksRequest,
     TrainedNetworks,
     TrainNetworksRequest,
+    WatchedNetworks,
+    WatchNetworksRequest,
 )
 from kernfed.models.network_spec import NetworkSpec
 from kernfed.tensors.affine_ridge import AffineRidge
@@ -130,6 +135,16 @@ def score_networks(job: LocalJob, request: ScoreNetworksRequest) -> NetworkScore
     )
 
 
+def watch_networks(job: LocalJob, request: WatchNetworksRequest) -> WatchedNetworks:
+    """Mean losses of networks on the rows that are kept apart."""
+    x, y = _training_rows(job, request.network)
+    networks = _parameters(job, request.network, request.networks)
+    apart = _first_fold(job, request.num_folds)
+    if not apart.any():
+        return WatchedNetworks(num_rows=job.num_rows, losses=np.zeros(len(networks)), watched=False)
+    return WatchedNetworks(num_rows=job.num_rows, losses=_losses(request.network, networks, x, y, apart), watched=True)
+
+
 def keep_network(job: LocalJob, request: KeepNetworkRequest) -> ModelAdopted:
     """Keep the personal network, for `kernfed-client predict`."""
     state = personal(job)
@@ -159,7 +174,10 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
 
 
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
-    """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,)."""
+    """Train on this client's rows alone, with the rounds and steps that the federation takes; (P,).
+
+    Where rows are kept apart, the parameters are those of the round with the least loss on these.
+    """
     x, y = _training_rows(job, request.network)
     scales = _own_scales(request)
     if scales is not None:
@@ -167,13 +185,16 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
         y = (y - y.new_tensor(scales.target_centre)) / y.new_tensor(scales.target_spread)
     current = np.asarray(request.start, np.float64)[None]
     state = Adam.start(current.shape)
+    apart = _first_fold(job, request.num_folds) if request.num_folds else np.zeros(len(x), dtype=bool)
+    inside = torch.from_numpy(~apart).to(x.device)
+    best, least = current, math.inf
     for round_num in range(1, request.local_rounds + 1):
         moved = to_array(
             train(
                 request.network,
                 _parameters(job, request.network, current),
-                x,
-                y,
+                x[inside],
+                y[inside],
                 learning_rate=request.learning_rate,
                 num_steps=request.num_steps,
                 batch_size=request.batch_size,
@@ -185,7 +206,13 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
             current, state = state.step(current, (current - moved) / request.learning_rate, request.step_size)
         else:
             current = moved
-    alone: Floats = (current if scales is None else scales.to_rows(request.network, current))[0]
+        if apart.any():
+            loss = float(_losses(request.network, _parameters(job, request.network, current), x, y, apart)[0])
+            if loss < least:
+                best, least = current, loss
+        else:
+            best = current
+    alone: Floats = (best if scales is None else scales.to_rows(request.network, best))[0]
     return alone
 
 
@@ -245,6 +272,26 @@ def _folds(job: LocalJob, num_folds: int) -> Integers:
     return fold if np.bincount(fold, minlength=num_folds).min() >= least else np.full_like(fold, -1)
 
 
+def _first_fold(job: LocalJob, num_folds: int) -> npt.NDArray[np.bool_]:
+    """Which rows are in the first fold, (n,); none where folds would be too small.
+
+    Raises:
+        WireError: There is one fold, which would hold all rows.
+    """
+    if num_folds < 2:
+        raise WireError(f"personalise: {num_folds} folds, of which one is to be kept apart")
+    first: npt.NDArray[np.bool_] = _folds(job, num_folds) == 0
+    return first
+
+
+def _losses(spec: NetworkSpec, networks: Tensor, x: Tensor, y: Tensor, rows: npt.NDArray[np.bool_]) -> Floats:
+    """Mean loss of each network over some rows, (N,); that of a network beyond all numbers is the largest told."""
+    some = torch.from_numpy(rows).to(x.device)
+    losses = to_array(row_losses(spec, networks, x[some], y[some])).mean(axis=1)
+    told: Floats = np.nan_to_num(np.minimum(losses, MOST_LOSS), nan=MOST_LOSS)
+    return told
+
+
 def _parameters(job: LocalJob, spec: NetworkSpec, networks: Array) -> Tensor:
     return torch.tensor(np.asarray(networks), dtype=dtype_of(spec), device=job.device)
 
@@ -272,6 +319,7 @@ STEPS: dict[type[Any], Any] = {
     TrainNetworksRequest: train_networks,
     KeepNetworkRequest: keep_network,
     ScoreNetworksRequest: score_networks,
+    WatchNetworksRequest: watch_networks,
     EvaluateNetworksRequest: evaluate_networks,
 }
 """Steps of this module, by the request that they answer."""

@@ -50,6 +50,8 @@ class Learner:
     scores: Told = field(default_factory=dict)
     gain: Gain | None = field(default=None, metadata=UNLESS_NONE)
     """What its embedding promised before any model was scored; None of one that has not told its weights."""
+    round_num: int | None = field(default=None, metadata=UNLESS_NONE)
+    """The round from which its network is, where rows that are kept apart choose it."""
     learns: bool = True
     """Whether it gets a model in this job; else it helps others, or has one of an earlier job."""
 

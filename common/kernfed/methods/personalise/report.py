@@ -116,6 +116,9 @@ def _table(clients: Sequence[Learner]) -> TableOf:
     promised = any(c.gain is not None for c in clients)
     if promised:
         columns += ["effective dimension", "expected error, alone", "mixed"]
+    stopped = any(c.round_num is not None for c in clients)
+    if stopped:
+        columns.append("of round")
     if metric:
         columns += [f"{METRICS[metric]}, personal", "less than local by", "less than fedavg by"]
     rows = []
@@ -124,6 +127,8 @@ def _table(clients: Sequence[Learner]) -> TableOf:
         cells += [f"{c.effective_rows:.0f}" if c.told else "–", c.choice or "–"]
         if promised:
             cells += _promised(c.gain)
+        if stopped:
+            cells.append("–" if c.round_num is None else str(c.round_num))
         if metric:
             personal = c.scores.get("personal", {}).get(metric)
             cells.append("–" if personal is None else f"{personal:.4g}")

@@ -128,6 +128,14 @@ class PersonaliseSettings(MethodSection):
         "Q-aggregation, passed on among clients that look alike. This takes as many rounds again, in round 1, with "
         "four networks for each client; networks: the same in half as many, with those of Q-aggregation as they are.",
     )
+    kept_apart: Annotated[int, Only(trainer="fedavg")] = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Early stopping: one of so many parts of each client's rows, at least 2, is kept apart from "
+        "training, and each network is that of the round in which the clients that it learns from lose least on "
+        "these rows, by their weights; 0: no rows are, and networks are those of the last round.",
+    )
     keep_shared: Annotated[bool, Only(trainer="exact")] = Field(
         False,
         description="Keep among the artifacts what clients shared, of those whose policy allows it, for clients that "
@@ -211,6 +219,8 @@ class PersonaliseSettings(MethodSection):
     def _network_fits(self) -> Self:
         if self.trainer != "exact" and self.rounds < 2:
             raise ValueError(f"rounds is 1, and round 1 finds the weights; give at least 2 for {self.trainer}")
+        if self.kept_apart == 1:
+            raise ValueError("kept_apart is 1, which would keep all rows apart; give at least 2, or 0 for none")
         if self.trainer == "fedavg":
             try:
                 self.network.spec(LearningTask.REGRESSION, math.prod(self.network.image), 1)

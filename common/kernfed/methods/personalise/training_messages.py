@@ -225,6 +225,39 @@ class ScoreNetworksRequest(Request[NetworkScores]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedNetworks(Reply):
+    """Losses of networks on the rows that are kept apart from training."""
+
+    num_rows: Rows
+    losses: Annotated[Array, Shape("N"), Exact()]
+    """Mean loss of each network over these rows; zeros where there are none."""
+    watched: bool
+    """Whether rows are kept apart; not where so few would be that the client's policy lets none be."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if (self.losses < 0).any() or (self.losses > MOST_LOSS).any():
+            yield f"a mean loss below 0 or above {MOST_LOSS:g}"
+        if self.losses.any() and not self.watched:
+            yield "losses on no rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchNetworksRequest(Request[WatchedNetworks]):
+    """Losses of the networks that weigh this client, on the rows that it keeps apart from training."""
+
+    step = "personalise.watch_networks"
+    reply = WatchedNetworks
+    kinds = (Kind.METRIC,)
+
+    network: NetworkSpec
+    networks: Networks
+    num_folds: Annotated[int, Range(2, 1000)]
+    """Folds of the client's rows; the first one is kept apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepNetworkRequest(Request[ModelAdopted]):
     """Keep the client's personal network, which is sent to it alone."""
 
@@ -278,3 +311,6 @@ class EvaluateNetworksRequest(Request[Evaluation]):
     """Means of the targets, as networks learn them."""
     own_target_spread: Annotated[Numbers, Range(1e-300)] = ()
     """Deviations of the targets."""
+    num_folds: NumFolds = 0
+    """Folds of the rows, of which the client alone keeps the first apart, for the round in which it loses least on it;
+    0: it trains on all rows, for all rounds."""

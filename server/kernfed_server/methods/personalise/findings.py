@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -59,6 +59,7 @@ def finding_of(
     words: Sequence[str],
     promises: Promises,
     learners: Container[str],
+    rounds: Mapping[str, int],
 ) -> PersonaliseFinding:
     """The finding of a job.
 
@@ -71,6 +72,7 @@ def finding_of(
         words: What people should know.
         promises: What embeddings say.
         learners: The clients that get a model in this job.
+        rounds: From which a client's network is, where rows that are kept apart chose it.
     """
     clients = []
     for i, client in enumerate(found.clients):
@@ -87,6 +89,7 @@ def finding_of(
                 effective_rows=round(_effective_rows(row, found.num_rows), 1),
                 scores=told(metrics.clients.get(client, {})),
                 gain=_short(promises.gains[i]),
+                round_num=rounds.get(client),
             )
         )
     finding = PersonaliseFinding(weights, trainer, tuple(words), tuple(clients))

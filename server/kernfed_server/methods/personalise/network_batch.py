@@ -45,6 +45,18 @@ class Apart:
         return {"num_folds": self.num_folds, "held": tuple(held.tolist())}
 
 
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """No network sees the first fold of any client."""
+
+    num_folds: int
+
+    def of_client(self, client: int, weighing: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        """See `Apart.of_client`."""
+        del client
+        return {"num_folds": self.num_folds, "held": (1,) * int(weighing.sum())}
+
+
 @dataclass
 class Networks:
     """Networks of all targets, T of P parameters."""
@@ -58,7 +70,7 @@ class Networks:
     adam: Adam
     scales: Scales | None = None
     """In which the parameters are; None: those of all rows."""
-    apart: Apart | None = None
+    apart: Apart | Everywhere | None = None
     """Rows that networks do not see; None: they see all."""
 
     @property
@@ -73,7 +85,7 @@ class Networks:
         spec: NetworkSpec,
         clients: tuple[str, ...],
         targets: Targets,
-        apart: Apart | None = None,
+        apart: Apart | Everywhere | None = None,
     ) -> Networks:
         """All from the same parameters."""
         start = initial_parameters(spec, job.seed("network"), job.setup.agreed.class_order)
@@ -161,6 +173,7 @@ class Networks:
                 batch_size=settings.batch_size,
                 weight_decay=settings.weight_decay,
                 seed=self.job.seed("alone"),
+                num_folds=settings.kept_apart,
                 **own.get(c, {}),
             )
             for i, c in enumerate(self.targets.names)
@@ -184,7 +197,13 @@ class Networks:
             np.array(arrays["parameters"], dtype=np.float64),
             Adam.from_arrays(arrays),
             Scales.from_arrays(arrays.part(SCALE)),
+            everywhere(job.settings.kept_apart),
         )
+
+
+def everywhere(num_folds: int) -> Everywhere | None:
+    """What is kept apart by the job's key `kept_apart`."""
+    return Everywhere(num_folds) if num_folds else None
 
 
 def mixture_scales(job: Personalisation, spec: NetworkSpec, clients: tuple[str, ...], mix: Floats) -> Scales:

@@ -82,6 +82,8 @@ class Personalisation:
     """How the rows were embedded; set by `embed_by`."""
     pooled: Pooled | None = None
     """Of all inputs, where clients sent factors."""
+    stopped: dict[str, int] = field(default_factory=dict)
+    """The round from which a client's network is, where rows that are kept apart chose it."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R); None: they use all features."""
 
@@ -322,6 +324,7 @@ class Personalisation:
             words=self.words,
             promises=promises(parts, found.weights, distances),
             learners=self.learners,
+            rounds=self.stopped,
         )
         self.run.publish(finding)
         if not settings.targets:  # else the share in few models of those that they are for would be told of as large
