@@ -192,7 +192,8 @@ def _by_column(file: PartitionFile, schema: DataSchema, column: str, groups: Gro
     source = replace(partition_source(file, schema, "data", "train", groups), apart=column)
     table = read(source)
     wanted = replace(schema, task=LearningTask.CLASSIFICATION, target=column, features=(), classes=(), ranges=())
-    owners = read(partition_source(file, wanted, "data", "train"))
+    named = file.model_copy(update={"y_key": column})  # in NPZ archives the target is an array of another name
+    owners = read(partition_source(named, wanted, "data", "train"))
     assert owners.codes is not None  # noqa: S101  # its target is a class
     lacking = table.row_numbers[owners.absent_targets]
     if lacking.size:

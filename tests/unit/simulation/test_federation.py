@@ -111,6 +111,19 @@ def test_rows_without_a_value_in_the_column_are_refused(job: JobFile, tmp_path: 
         from_data_file(PartitionFile(path=path), parse_partitioning("column:site"), None, job, tmp_path)
 
 
+def test_an_array_of_an_archive_deals_its_rows_out(tmp_path: Path) -> None:
+    """The array of that name says whose a row is, not the target's, and an archive without it is refused."""
+    random = np.random.default_rng(3)
+    x, y = random.normal(size=(12, 3)), random.normal(size=12)
+    path = tmp_path / "rows.npz"
+    np.savez(path, x=x, y=y, site=np.array(["va", "basel", "va", "zurich"] * 3))
+    job = make_job("dkrr")
+    jobs = from_data_file(PartitionFile(path=path), parse_partitioning("column:site"), None, job, tmp_path)
+    assert sorted(jobs) == ["basel", "va", "zurich"]
+    with pytest.raises(DataError, match="has no array 'ward' but x, y, site; name it so"):
+        from_data_file(PartitionFile(path=path), parse_partitioning("column:ward"), None, job, tmp_path)
+
+
 def test_a_diverged_run_leaves_its_diagnosis_and_the_last_good_model(tmp_path: Path) -> None:
     """The error is told, and the files hold the model from before."""
     jobs = from_rows(regression_rows({"ant": 25, "bee": 18, "cat": 31}), (), tmp_path / "state")
