@@ -303,7 +303,8 @@ class Ledger:
         return _Top(top, sizes[top][field], others[beside], spread**power, told**power, beside if alone else "")
 
     def _rows(self, client: str) -> int:
-        return max(1, self.num_rows.get(client, 1))
+        stated = self._stated.get(client)
+        return 1 if stated is None else max(1, stated.num_rows)
 
     def _too_far(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> _Top | None:
         """The client whose numbers are the largest, if they are so by more than may be."""

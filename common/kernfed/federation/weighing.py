@@ -84,5 +84,6 @@ class Weighing:
         self._ledger.discount(client, step)
 
     def _rows_needed(self, clients: Iterable[str]) -> RowsNeeded:
-        rows = {client: self.num_rows[client] for client in clients if client in self.num_rows}
+        known = self.num_rows
+        rows = {client: known[client] for client in clients if client in known}
         return RowsNeeded(self.counted(rows), self._rows_fraction or 0.0)

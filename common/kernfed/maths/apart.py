@@ -42,19 +42,19 @@ def how_far(moments: Mapping[str, Moments], limit: float = THOUSANDFOLD) -> dict
 
 
 def _among(moments: Mapping[str, Moments]) -> dict[str, float]:
-    found = {}
-    for client, (mean, deviation) in moments.items():
-        others = [m for name, m in moments.items() if name != client]
-        if not others:
-            return {client: 0.0}
-        (low, high), (_, spread) = (_middle([m[i] for m in others]) for i in (0, 1))
-        usable = spread > 0
-        ratios = np.maximum(np.maximum(low - mean, mean - high), deviation)[usable] / spread[usable]
-        found[client] = float(ratios.max(initial=0.0))
-    return found
+    if len(moments) < 2:
+        return dict.fromkeys(moments, 0.0)
+    mean, deviation = (np.array([found[i] for found in moments.values()]) for i in (0, 1))
+    (low, high), (_, spread) = _middle_of_others(mean), _middle_of_others(deviation)
+    off = np.maximum(np.maximum(low - mean, mean - high), deviation)
+    ratios = np.divide(off, spread, out=np.zeros(off.shape), where=spread > 0)
+    return dict(zip(moments, ratios.max(axis=1, initial=0.0).tolist(), strict=True))
 
 
-def _middle(values: list[Floats]) -> tuple[Floats, Floats]:
-    """The two values in the middle, (C,) each; of an odd number they are the median."""
-    ordered = np.sort(np.array(values), axis=0)
-    return ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+def _middle_of_others(values: Floats) -> tuple[Floats, Floats]:
+    """The two values in the middle of all but each, (B, C) each of (B, C); of an odd number they are the median."""
+    order = np.argsort(values, axis=0, kind="stable")
+    place, ordered = np.argsort(order, axis=0), np.take_along_axis(values, order, axis=0)
+    others = len(values) - 1
+    low, high = (np.take_along_axis(ordered, i + (place <= i), axis=0) for i in ((others - 1) // 2, others // 2))
+    return low, high

@@ -93,7 +93,8 @@ async def recall(
         run.note(f"{client} is left out of this job as before the restart: {fault}")
     schema = asked_schema(job, earlier)
     later = LaterDescription(schema, cohort, run, agreement.backbone, agreement.descriptions)
-    cohort.register_rows({c: n for c, n in agreement.num_rows.items() if c not in cohort.num_rows})
+    known = cohort.num_rows
+    cohort.register_rows({c: n for c, n in agreement.num_rows.items() if c not in known})
     cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)
     scales = agreement.mean, agreement.deviation, agreement.bounds
     cohort.recall(standardise_request(job, agreement.classes, *scales))
