@@ -199,7 +199,7 @@ def run_job(data: DataSet, drawn: Draw, ridge: float, settings: Mapping[str, Any
                 "ridge": ridge,
                 "alpha": 1 / len(drawn.train),
                 "keep": "distilled",
-                **({} if "memory_exponent" in settings else {"tolerance": 0.0}),
+                **({} if settings.keys() & {"memory_exponent", "client_fraction"} else {"tolerance": 0.0}),
                 **settings,
             },
             "data": {

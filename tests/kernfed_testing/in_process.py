@@ -124,17 +124,21 @@ class ReversedExchange(Exchange):
 
 
 class AwayExchange(Exchange):
-    """Clients that do not answer from a round on."""
+    """Clients that do not answer from a round on, or in some rounds."""
 
-    def __init__(self, exchange: Exchange, away: Mapping[str, int]) -> None:
+    def __init__(self, exchange: Exchange, away: Mapping[str, int | range]) -> None:
         self._exchange = exchange
         self._away = away
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `kernfed.federation.exchange.Exchange.ask`."""
-        there = tuple(c for c in call.clients if call.round_num < self._away.get(c, call.round_num + 1))
+        there = tuple(c for c in call.clients if not self._is_away(c, call.round_num))
         own = None if call.own is None else {c: call.own[c] for c in there}
         return await self._exchange.ask(replace(call, clients=there, own=own))
+
+    def _is_away(self, client: str, round_num: int) -> bool:
+        rounds = self._away.get(client, range(0))
+        return round_num in rounds if isinstance(rounds, range) else round_num >= rounds
 
 
 class StopRunError(Exception):
@@ -176,8 +180,8 @@ class Bench:
     """By client and step: what becomes of the reply."""
     from_round: int = 0
     """Rounds before this one are answered honestly."""
-    away: Mapping[str, int] = field(default_factory=dict)
-    """Client to the first round in which it does not answer; 0: not even before round 1."""
+    away: Mapping[str, int | range] = field(default_factory=dict)
+    """Client to the first round in which it does not answer, 0: not even before round 1; or to all such rounds."""
 
     def cohort(
         self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False, held: bool = True

@@ -11,7 +11,7 @@ import torch
 from kernfed.features.kernels import KernelSpec, PointKernel
 from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import sample_clients
-from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
+from kernfed.methods.distill.consensus import Deregulariser, remember
 from kernfed.methods.distill.tensors.distillation import DistilledRidge, kernel_ridge
 from kernfed_simulation.federation import Rows
 
@@ -37,15 +37,19 @@ def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options
     v: np.ndarray | None = None
     w: np.ndarray | None = None
     last: dict[str, np.ndarray | None] = dict.fromkeys(names)
+    remembered: dict[str, np.ndarray] = {}
     for t in range(1, rounds + 1):
         fraction = options.get("fraction", 1.0)
         drawn = names if fraction == 1.0 else sample_clients(names, fraction, 3, t, options.get("participation", {}))
-        uploads = []
+        drawn = [n for n in drawn if t not in options.get("away", {}).get(n, ())]
+        uploads = {}
         for n in drawn:
             targets = last[n] if options.get("stale") else w
             found = own[n](public) if targets is None else clients[n].predict_public(tensor(targets))
-            uploads.append(found.numpy())
-        v = remember(v, mean_predictions(uploads), t, options.get("exponent", 0.0))
+            uploads[n] = found.numpy()
+        remembered = {**remembered, **uploads} if options.get("remember") else uploads
+        new = np.sum(list(remembered.values()), axis=0) / len(remembered)
+        v = remember(v, new, t, options.get("exponent", 0.0))
         w = deregularise(v) if options.get("deregularise", True) else v
         for n in drawn:
             last[n] = w

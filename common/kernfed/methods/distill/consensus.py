@@ -109,21 +109,27 @@ def remember(before: Floats | None, new: Floats, round_num: int, exponent: float
     return found
 
 
-def fixed_point(maps: AffineMaps, gram: Floats | None = None, ridge: float = 0.0) -> Floats:
+def fixed_point(
+    maps: AffineMaps, gram: Floats | None = None, ridge: float = 0.0, *, shares: Sequence[float] = ()
+) -> Floats:
     """The consensus that iteration tends to, by one solve; for those who hold all clients' maps, as a simulation does.
 
     Args:
         maps: Of all clients.
         gram: K_pp, for the de-regularised iteration (Algorithm 2); unset: plain (Algorithm 1).
         ridge: λ₀.
+        shares: What each client counts, above 0, relative to the others, as where some are drawn more often; empty: all
+            the same.
 
     Returns:
         V with V = Ā W(V) + Ā_0, (N_p, C).
 
     Raises:
         NumericalError: The iteration has no single limit.
+
+    Source: distillation paper, Theorem C.16.
     """
-    mean_map, offset = _mean_map(maps)
+    mean_map, offset = _mean_map(maps, shares)
     root = None if gram is None else _root(gram, ridge)
     system = np.eye(len(offset)) - (mean_map if root is None else root @ mean_map @ root)
     right = offset if root is None else root @ offset
@@ -149,8 +155,10 @@ def spectral_radius(maps: AffineMaps, gram: Floats | None = None, ridge: float =
     return float(np.abs(values).max())
 
 
-def _mean_map(maps: AffineMaps) -> tuple[Floats, Floats]:
-    return mean_predictions([a for a, _ in maps]), mean_predictions([offset for _, offset in maps])
+def _mean_map(maps: AffineMaps, shares: Sequence[float] = ()) -> tuple[Floats, Floats]:
+    by = np.array(shares) * (len(maps) / np.sum(shares)) if len(shares) else np.ones(len(maps))
+    found = [mean_predictions([s * pair[i] for s, pair in zip(by, maps, strict=True)]) for i in (0, 1)]
+    return found[0], found[1]
 
 
 def _root(gram: Floats, ridge: float) -> Floats:

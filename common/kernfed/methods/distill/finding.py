@@ -26,6 +26,8 @@ class ClientDistance:
     """By which part of the squared error of own rows alone that one has less, on rows kept apart."""
     gain_error: float = 0.0
     """Standard error of that; 0: it is not known."""
+    answered: int = 0
+    """The last round in which its predictions counted; 0: it was not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def distillation_section(finding: DistillationFinding) -> Section:
         bars = {"local": [c.first for c in clients], "personal": [c.last for c in clients]}
         note = "Root mean square difference over the public points: of the first predictions (local), and of the last."
         charts.append(Chart(title, bar_chart(title, "difference", names, bars), note))
-    rows = [[c.client, f"{c.first:.4g}", f"{c.last:.4g}", f"{c.far_rows:.0%}", kept_words(c)] for c in clients]
+    rows = [[c.client, f"{c.first:.4g}", last_words(c), f"{c.far_rows:.0%}", kept_words(c)] for c in clients]
     words = finding.words
     return Section(
         title="Consensus on the public points",
@@ -44,6 +44,11 @@ def distillation_section(finding: DistillationFinding) -> Section:
             rows,
         ),
     )
+
+
+def last_words(client: ClientDistance) -> str:
+    """How far a client's last predictions were from the consensus, and of which round they are."""
+    return f"{client.last:.4g} (round {client.answered})" if client.answered else f"{client.last:.4g}"
 
 
 def kept_words(client: ClientDistance) -> str:

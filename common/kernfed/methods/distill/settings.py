@@ -74,10 +74,16 @@ class DistillSettings(MethodSection):
     client_fraction: float = Field(1.0, gt=0, le=1, description="Share of the clients drawn for a round (Algorithm 3).")
     participation: Annotated[dict[Label, Positive], Only(client_fraction=Below(1))] = Field(
         {},
-        description="How often clients are drawn, relative to the others, by name; 1 of one that is not named. The "
-        "consensus counts a client as often as it is drawn (Theorem C.16).",
+        description="How often clients are drawn, relative to the others, by name; 1 of one that is not named. With "
+        'remember = "consensus" the consensus counts a client as often as it is drawn (Theorem C.16).',
     )
-    memory_exponent: float | Literal["auto"] = Field(
+    remember: Literal["auto", "predictions", "consensus"] = Field(
+        "auto",
+        description="What stands for a client that is away in a round, or not drawn. predictions: its own last ones, "
+        "so that each client counts once. consensus: the one before, by memory_exponent. auto: predictions where all "
+        "clients take part and memory_exponent is not set, else consensus.",
+    )
+    memory_exponent: Annotated[float | Literal["auto"], Only(remember=("auto", "consensus"))] = Field(
         "auto",
         description="q of the weight t^-q that round t's predictions get beside the consensus before; from 0 (no "
         "memory) to 1. auto: 0 where all clients take part, else 0.501.",
@@ -98,6 +104,13 @@ class DistillSettings(MethodSection):
     def free_intercept(self) -> bool:
         """Whether kernel ridge regression has an intercept that costs nothing."""
         return self.intercept is True
+
+    @property
+    def keeps_predictions(self) -> bool:
+        """Whether the last predictions of a client stand for it where it gives none."""
+        if self.remember == "auto":
+            return self.client_fraction == 1.0 and isinstance(self.memory_exponent, str)
+        return self.remember == "predictions"
 
     @property
     def penalised_intercept(self) -> bool:

@@ -17,6 +17,8 @@ _PRINTED = {**_TUNED, "keep": "distilled", "intercept": "penalised", "deregulari
 """Defaults of the release before that, which had the printed rules alone."""
 _RENAMED = {"intercept": "penalised", "deregularise": "paper"}
 """What `true` meant there."""
+_FORGETFUL = {"remember": "consensus"}
+"""Of every release that kept no client's predictions."""
 
 
 def begun_with(settings: DistillSettings, state: State | None) -> tuple[DistillSettings, str]:
@@ -26,13 +28,15 @@ def begun_with(settings: DistillSettings, state: State | None) -> tuple[DistillS
         settings: As this release reads the job file.
         state: Of the checkpoint that the run goes on from; None: it begins now.
     """
-    if state is None or "tuned" in state:
+    if state is None or "answered" in state:
         return settings, ""
-    printed = "steps" not in state
+    tuned = "tuned" in state
+    printed = not tuned and "steps" not in state
     stated = settings.model_fields_set
-    changed: dict[str, Any] = {
-        key: value for key, value in (_PRINTED if printed else _TUNED).items() if key not in stated
-    }
+    former = {} if tuned else _PRINTED if printed else _TUNED
+    changed: dict[str, Any] = {key: value for key, value in former.items() if key not in stated}
+    if settings.keeps_predictions:
+        changed |= _FORGETFUL
     if printed:
         changed |= {key: value for key, value in _RENAMED.items() if getattr(settings, key) is True}
     if not changed:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.maths.settling import relative_movement
+from kernfed.methods.distill.consensus import mean_predictions
+from kernfed.methods.distill.finding import ClientDistance
 from kernfed.methods.distill.growth import LEAP, diverges, rms, scale_of
-from kernfed.methods.distill.messages import PublicPredictions
+from kernfed.methods.distill.messages import OwnModelKept, PublicPredictions
 from kernfed_server.jobs.state import State, names_array
 
 _UNKNOWN = -1.0
@@ -45,6 +47,10 @@ class Iteration:
     """V before the least movement, as long as none was a leap."""
     far_rows: dict[str, float] = field(default_factory=dict)
     """Of each client: share of its rows without a public point near them."""
+    answered: dict[str, int] = field(default_factory=dict)
+    """Of each client: the last round in which its predictions counted."""
+    remembered: dict[str, Floats] = field(default_factory=dict)
+    """Of each client: those predictions, where the job keeps them."""
 
     @classmethod
     def start(cls, clients: tuple[str, ...]) -> Iteration:
@@ -75,6 +81,8 @@ class Iteration:
             scale=state.number("scale") if "scale" in state else 0.0,
             steadiest=np.array(state["steadiest" if "steadiest" in state else "consensus"], dtype=np.float64),
             far_rows=dict(zip(names, state["far_rows"].tolist(), strict=True)) if "far_rows" in state else {},
+            answered=_told(names, state, "answered"),
+            remembered=_kept(state),
         )
 
     def to_arrays(self) -> dict[str, Array]:
@@ -82,6 +90,7 @@ class Iteration:
         assert self.consensus is not None  # noqa: S101  # a round was closed
         rounds = sorted(self.targets)
         stacked = [self.targets[r] for r in rounds]
+        kept = [self.remembered[c] for c in sorted(self.remembered)]
         return {
             "consensus": self.consensus,
             "movements": np.array(self.movements, dtype=np.float64),
@@ -97,7 +106,60 @@ class Iteration:
             "scale": np.array([self.scale]),
             "steadiest": self._or_consensus(self.steadiest),
             "far_rows": np.array([self.far_rows.get(c, 0.0) for c in self.clients]),
+            "answered": np.array([self.answered.get(c, 0) for c in self.clients], dtype=np.int64),
+            "remembered": np.stack(kept) if kept else np.empty((0, *self.consensus.shape)),
+            "remembered_of": names_array(sorted(self.remembered)),
         }
+
+    def mean_of(
+        self, replies: Mapping[str, PublicPredictions], round_num: int, clients: Iterable[str], *, keeps: bool
+    ) -> Floats:
+        """Mean of a round's predictions and, where the job keeps them, of the last ones of the other clients; (N_p, C).
+
+        Args:
+            replies: Those that count.
+            round_num: The round.
+            clients: Those that take part in the job, and were not left out of it.
+            keeps: Whether the job keeps them.
+        """
+        self.answered.update(dict.fromkeys(replies, round_num))
+        self.forget(self.remembered.keys() - set(clients))
+        new = {client: reply.predictions for client, reply in replies.items()}
+        if keeps:
+            self.remembered |= new
+            new = self.remembered
+        return mean_predictions([new[client] for client in sorted(new)])
+
+    def forget(self, clients: Iterable[str]) -> None:
+        """Let the last predictions of some clients stand for them no more."""
+        for client in clients:
+            self.remembered.pop(client, None)
+
+    def standing(self, round_num: int) -> dict[str, int]:
+        """Clients whose last predictions stand for them in a round, each with the round that they are of."""
+        return {c: self.answered[c] for c in sorted(self.remembered) if self.answered[c] < round_num}
+
+    def distances(self, kept: Mapping[str, OwnModelKept]) -> tuple[ClientDistance, ...]:
+        """Where each client stands to the consensus, and what it kept.
+
+        Args:
+            kept: Answers of those who kept a model.
+        """
+        return tuple(
+            ClientDistance(
+                c,
+                self.first[c],
+                self.last[c],
+                self.far_rows.get(c, 0.0),
+                c in kept and kept[c].alone,
+                1.0 - kept[c].own_share if c in kept else 1.0,
+                kept[c].gain if c in kept else 0.0,
+                kept[c].gain_error if c in kept else 0.0,
+                self.answered.get(c, 0),
+            )
+            for c in self.clients
+            if c in self.last
+        )
 
     def note_round(
         self, before: Floats | None, replies: Mapping[str, PublicPredictions], deviation: Floats | None
@@ -136,3 +198,16 @@ class Iteration:
 
     def _or_consensus(self, values: Floats | None) -> Floats:
         return self._made() if values is None else values
+
+
+def _told(names: tuple[str, ...], state: State, key: str) -> dict[str, int]:
+    """Numbers of rounds by client, without those that are 0."""
+    return {c: r for c, r in zip(names, state[key].tolist(), strict=True) if r} if key in state else {}
+
+
+def _kept(state: State) -> dict[str, Floats]:
+    """Predictions by client."""
+    if "remembered" not in state:
+        return {}
+    kept = [np.array(part, dtype=np.float64) for part in state["remembered"]]
+    return dict(zip(state.names("remembered_of"), kept, strict=True))

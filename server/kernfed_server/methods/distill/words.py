@@ -17,6 +17,9 @@ _NEAR = 1e-3
 """Relative distance to the limit that counts as arrived, where the job asks for no smaller one."""
 
 
+_NOBODY: Mapping[str, int] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How far the consensus came."""
@@ -34,7 +37,14 @@ class Ending:
         return Arrival(words, self.arrived, self.distance, "estimate of the consensus' relative distance to its limit")
 
 
-def ending(movements: Sequence[float], settings: DistillSettings, round_num: int, *, all_take_part: bool) -> Ending:
+def ending(
+    movements: Sequence[float],
+    settings: DistillSettings,
+    round_num: int,
+    *,
+    all_take_part: bool,
+    absent: Mapping[str, int] = _NOBODY,
+) -> Ending:
     """Judge the last round.
 
     Args:
@@ -42,6 +52,7 @@ def ending(movements: Sequence[float], settings: DistillSettings, round_num: int
         settings: Of the job.
         round_num: The last round.
         all_take_part: Whether rounds have all clients.
+        absent: Clients for which their last predictions stand, each with the round that these are of.
     """
     if not movements:
         return Ending("one round: every client has fitted the mean of the clients' own predictions once")
@@ -49,6 +60,9 @@ def ending(movements: Sequence[float], settings: DistillSettings, round_num: int
     moved = f"in round {round_num} the consensus moved by {found.movement:.2g} of its size"
     if not all_take_part:
         return Ending(f"{moved}; rounds have drawn clients, so this is no distance to the limit")
+    if absent:
+        of = listed([f"{client} (round {last})" for client, last in absent.items()])
+        return Ending(f"{moved}; last predictions stand for clients that were away, {of}, and may yet move the limit")
     if found.movement == 0.0:
         return Ending(f"arrived: {moved}", True, 0.0)
     used = "" if round_num < settings.rounds else f"; all {settings.rounds} rounds are used up"

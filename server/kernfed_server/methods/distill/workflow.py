@@ -20,9 +20,9 @@ from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import inclusion_probabilities, num_drawn, sample_clients
 from kernfed.maths.settling import progress
 from kernfed.memory import require_bytes
-from kernfed.methods.distill.consensus import Deregulariser, mean_predictions, remember
+from kernfed.methods.distill.consensus import Deregulariser, remember
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
+from kernfed.methods.distill.finding import DistillationFinding
 from kernfed.methods.distill.messages import (
     DistillRequest,
     KeepDistilledRequest,
@@ -77,14 +77,14 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
         return job.result(state)
     async for round_num in run.rounds(settings.rounds):
         replies = job.plausible(await job.predictions(state, round_num), state)
-        new = mean_predictions([reply.predictions for reply in replies.values()])
+        new = state.mean_of(replies, round_num, cohort.clients, keeps=settings.keeps_predictions)
         before, state.consensus = state.consensus, remember(state.consensus, new, round_num, job.exponent)
         state.note_round(before, replies, job.targets.deviation)
         if state.diverged:
             raise job.diverged(state, round_num)
         if round_num == 1:
             job.note_public_set(state)
-        arrived = job.arrived(state)
+        arrived = job.arrived(state, round_num)
         state.finished = arrived or round_num == settings.rounds
         if not state.finished:
             await asyncio.to_thread(job.set_targets, state, round_num, tuple(replies))
@@ -124,7 +124,7 @@ class _Distillation:
     def exponent(self) -> float:
         q = self.settings.memory_exponent
         if isinstance(q, str):
-            return 0.0 if self.all_take_part else 0.501
+            return 0.0 if self.all_take_part or self.settings.keeps_predictions else 0.501
         return q
 
     @property
@@ -232,12 +232,16 @@ class _Distillation:
             needed = {round_num}
         state.targets = {r: w for r, w in state.targets.items() if r in needed}
 
-    def arrived(self, state: Iteration) -> bool:
-        """Whether the limit is near enough; never told with drawn clients, whose draws move the consensus."""
+    def arrived(self, state: Iteration, round_num: int) -> bool:
+        """Whether the limit is near enough; never told with drawn clients, whose draws move the consensus.
+
+        Nor is it where last predictions stand for a client, which may yet move it.
+        """
         if not (self.settings.tolerance > 0 and self.exponent == 0.0 and self.all_take_part and state.movements):
             return False
         found = progress(state.movements)
-        return found.distance is not None and found.distance <= self.settings.tolerance and len(state.movements) >= 2
+        near = found.distance is not None and found.distance <= self.settings.tolerance and len(state.movements) >= 2
+        return near and not state.standing(round_num)
 
     async def close(self, state: Iteration, round_num: int) -> None:
         """Measure where it is due, let clients keep their models at the end, and record the round."""
@@ -260,7 +264,8 @@ class _Distillation:
             kept = await self.run.optional(self.cohort.ask(request), "not all clients could keep their models")
             for note in kept_notes(kept) if better or blend else ():
                 self.run.note(note)
-            end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part)
+            absent = state.standing(round_num) if self.all_take_part else {}
+            end = ending(state.movements, self.settings, round_num, all_take_part=self.all_take_part, absent=absent)
             self.run.ends(end.arrival)
             self.run.publish(self._finding(state, round_num, end, kept))
         await self.run.record(round_num, {**state.to_arrays(), **self.tuned.to_arrays()}, metrics)
@@ -314,6 +319,7 @@ class _Distillation:
         far = [client for client, reply in replies.items() if self.targets.excludes(reply.predictions)]
         if not far or 2 * len(far) >= len(replies):
             return replies
+        state.forget(far)
         for client in sorted(set(far) - self.named):
             self.run.note(
                 f"{client} predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets: its "
@@ -355,26 +361,12 @@ class _Distillation:
     def _finding(
         self, state: Iteration, round_num: int, end: Ending, kept: Mapping[str, OwnModelKept]
     ) -> DistillationFinding:
-        clients = tuple(
-            ClientDistance(
-                c,
-                state.first[c],
-                state.last[c],
-                state.far_rows.get(c, 0.0),
-                c in kept and kept[c].alone,
-                1.0 - kept[c].own_share if c in kept else 1.0,
-                kept[c].gain if c in kept else 0.0,
-                kept[c].gain_error if c in kept else 0.0,
-            )
-            for c in state.clients
-            if c in state.last
-        )
         return DistillationFinding(
             round_num,
             len(self.public),
             end.words,
             tuple(state.movements),
-            clients,
+            state.distances(kept),
             end.arrived,
             end.distance,
             self.tuned.ridge,
@@ -384,7 +376,7 @@ class _Distillation:
 
 def _counted(setup: Setup, settings: DistillSettings) -> tuple[Mapping[str, float], str]:
     """Clients count the same, or as often as they are drawn."""
-    if not settings.participation:
+    if settings.keeps_predictions or not settings.participation:
         return alike(setup, settings)
     names = sorted(setup.agreed.num_rows)
     count = num_drawn(len(names), settings.client_fraction)

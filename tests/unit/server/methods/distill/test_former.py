@@ -16,7 +16,8 @@ from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import Bench
 from kernfed_testing.methods.distill import made_job, made_rows, run
 
-SINCE_TUNING = {"tuned"}
+SINCE_MEMORY = {"answered", "remembered", "remembered_of"}
+SINCE_TUNING = {*SINCE_MEMORY, "tuned"}
 SINCE_BOUNDS = {*SINCE_TUNING, "steps", "opening", "scale", "steadiest", "far_rows"}
 RULES: dict[str, tuple[set[str], dict[str, Any]]] = {
     "before tuning": (SINCE_TUNING, {"ridge": 1e-3, "lengthscale": "median", "keep": "better"}),
@@ -73,6 +74,15 @@ def test_what_the_job_file_says_stays() -> None:
 
 def test_a_job_that_begins_takes_the_defaults_of_now() -> None:
     """And so does one that this release began."""
-    for state in (None, State({"tuned": np.array([1e-3, 1.0, 0.0])})):
+    for state in (None, State({"tuned": np.array([1e-3, 1.0, 0.0]), "answered": np.zeros(1)})):
         found, told = begun_with(settings(), state)
         assert (found, told) == (settings(), "")
+
+
+def test_a_job_that_kept_no_predictions_keeps_none() -> None:
+    """A round of it goes on as the mean of those who answer, unless drawn clients have the consensus' own memory."""
+    state = State({"tuned": np.array([1e-3, 1.0, 0.0]), "steps": np.zeros(1)})
+    found, told = begun_with(settings(), state)
+    assert (found.remember, found.keep, told.endswith(": remember = consensus")) == ("consensus", "blend", True)
+    drawn = settings(client_fraction=0.5)
+    assert begun_with(drawn, state) == (drawn, "")

@@ -52,8 +52,28 @@ from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, by_hand, tensor
             {"deregularise": "paper", "client_fraction": 0.5, "participation": {"site-1": 0.2}},
             {"fraction": 0.5, "exponent": 0.501, "participation": {"site-1": 0.2}},
         ),
+        (
+            {"deregularise": "paper", "client_fraction": 0.5, "remember": "predictions"},
+            {"fraction": 0.5, "remember": True},
+        ),
+        (
+            {"deregularise": "paper", "client_fraction": 0.25, "uploads": "stale", "remember": "predictions"},
+            {"fraction": 0.25, "stale": True, "remember": True},
+        ),
     ],
-    ids=["deregularised", "plain", "one-shot", "alpha", "drawn", "stale", "memory", "undone", "unequal"],
+    ids=[
+        "deregularised",
+        "plain",
+        "one-shot",
+        "alpha",
+        "drawn",
+        "stale",
+        "memory",
+        "undone",
+        "unequal",
+        "remembered",
+        "stale, remembered",
+    ],
 )
 def test_the_federation_runs_the_algorithms(tmp_path: Path, settings: dict[str, Any], options: dict[str, Any]) -> None:
     """Algorithms 1 to 3, in each form, give the consensus that the library gives by hand."""
@@ -344,6 +364,7 @@ def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> No
     ]
     pairs = [(a.numpy(), b.numpy()) for a, b in maps]
     limit, alike = fixed_point([pairs[0]] * 19 + [pairs[1]]), fixed_point(pairs)
+    np.testing.assert_allclose(fixed_point(pairs, shares=[0.95, 0.05]), limit, atol=1e-9)
     assert np.abs(found.values - limit).max() < 0.5 * np.abs(alike - limit).max()
 
 
