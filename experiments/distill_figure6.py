@@ -4,7 +4,7 @@ D3, 50 clients of 10 rows, 490 public points. The limit y* is computed by one so
 Shown is the squared distance |y_p - y*|² (per point) by round, for the number of drawn clients C with q = 0.501, and
 for the exponent q of the weights t^-q with C = 10, in the form of the paper's proof, and once as Algorithm 3 is
 printed. Theorem C.16: every second client is drawn a quarter as often as the others; shown is the distance to the
-limit of the theorem and to y*, and by which power of the round the first falls: q, where the weights t^-q decide.
+limit of the theorem and to y*, and by which power of the round the first falls: q in the end, where chance decides.
 Beside these stand the same draws where the last predictions of clients count for those that are not drawn.
 """
 
@@ -63,7 +63,7 @@ def main() -> None:
     leaning = [p.limit_of(0.2, rarely) for p in problems]
     found = run(2, f"C = {m // 5}, q = 0.501, unequal, to its limit", 0.2, 0.501, limits=leaning, **unequal)
     rates = [_rate(distances) for distances in found]
-    lines.append(entry("distance as round^-rate: rate", f"C = {m // 5}, q = 0.501, unequal", 0.501, rates))
+    lines.append(entry("distance as round^-rate: rate", f"C = {m // 5}, q = 0.501, unequal", None, rates))
     show(lines[-1:])
     run(2, f"C = {m // 5}, q = 0.501, unequal, to y*", 0.2, 0.501, **unequal)
     for label, options_of in {"remembered": {}, "remembered, unequal": unequal}.items():

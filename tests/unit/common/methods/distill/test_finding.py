@@ -26,6 +26,7 @@ def test_it_is_written_and_read_back() -> None:
                     "share": 1.0,
                     "gain": 0.0,
                     "gain_error": 0.0,
+                    "answered": 0,
                 }
             ],
             "arrived": None,

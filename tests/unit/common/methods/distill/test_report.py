@@ -39,10 +39,11 @@ def test_what_clients_keep_is_said() -> None:
     """The distilled model, own rows alone, or a mean of both with its weight."""
     found = finding(3)
     found["clients"][0] |= {"alone": True, "share": 0.0}
-    found["clients"][1] |= {"share": 0.625}
+    found["clients"][1] |= {"share": 0.625, "answered": 3}
     table = distillation_section(DistillationFinding.from_json(found)).table
     assert table is not None
     assert [row[-1] for row in table.rows] == ["own rows alone", "62% distilled", "distilled"]
+    assert [row[2] for row in table.rows] == ["0.1", "0.1 (round 3)", "0.1"]
 
 
 def test_one_round_has_no_movement_and_many_clients_no_bars() -> None:

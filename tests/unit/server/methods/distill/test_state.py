@@ -41,7 +41,7 @@ def test_a_client_that_is_away_for_some_rounds_does_not_stop_the_others(tmp_path
 def test_clients_that_are_away_in_turn_do_not_move_the_limit(tmp_path: Path) -> None:
     """Half of the clients a round, by turns, and one much more rarely than the others: the limit of all, each once."""
     rows = made_rows(3)
-    options = {"client_fraction": 0.5, "participation": {"site-1": 0.1}, "remember": "predictions"}
+    options: dict[str, Any] = {"client_fraction": 0.5, "participation": {"site-1": 0.1}, "remember": "predictions"}
     job, _, files = made_job(tmp_path, deregularise=False, rounds=150, alpha=0.5, **options)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
