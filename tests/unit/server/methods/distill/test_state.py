@@ -14,9 +14,9 @@ from kernfed.methods.distill.messages import PublicPredictions
 from kernfed.methods.distill.tensors.distillation import DistilledRidge
 from kernfed_server.methods.distill.state import Iteration
 from kernfed_simulation.federation import from_rows
-from kernfed_testing.distill import made_job, made_rows, run
-from kernfed_testing.distill_oracles import RIDGE, SPEC, by_hand, tensor
 from kernfed_testing.in_process import Bench
+from kernfed_testing.methods.distill import made_job, made_rows, run
+from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, by_hand, tensor
 
 
 @pytest.mark.parametrize("remember", ["predictions", "consensus"])
