@@ -140,8 +140,10 @@ def test_rows_outside_of_the_jobs_ranges_are_shown(site: Path) -> None:
     done = run(site / "job.toml", "--config", site / "client.toml", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    ages = sorted((int(row.partition(",")[0]) for row in rows[1:]), reverse=True)
-    num = sum(age >= ages[9] for age in ages)  # the limit leaves out ten rows, and those as old as the last of them
+    cells = [row.split(",") for row in rows[1:]]
+    ages = sorted((int(row[0]) for row in cells if all(row)), reverse=True)
+    # The limit leaves out ten rows that lack no value, and all that are as old as the last of them.
+    num = sum(int(row[0]) >= ages[9] for row in cells)
     assert report["num_outside_rows"] == num > 9
     assert sum(report[k] - before[k] for k in ("num_rows", "num_test_rows", "num_dropped_rows")) == -num
     note = f"column 'age': {num} rows are left out, for the job takes values from 18 to 120 alone"

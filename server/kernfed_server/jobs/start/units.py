@@ -9,7 +9,7 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.federation.exchange import Fault
-from kernfed.federation.messages.data import DataDescription, DataSchema
+from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.apart import THOUSANDFOLD, how_far
 from kernfed.maths.statistics import Moments
 from kernfed.wording import listed
@@ -76,17 +76,26 @@ def places(mean: Floats, deviation: Floats) -> Floats:
 
 
 def thousandfold(schema: DataSchema, described: Mapping[str, DataDescription]) -> dict[str, Fault]:
-    """Clients whose targets lie `THOUSANDFOLD` of the others' deviations off, or spread so much more, and why.
-
-    Of two clients nobody can say which one is wrong. A range for the target in the job file decides in place of this,
-    and so do the ranges that clients of a job on streams agree on.
-    """
+    """`far_off` by what the clients state of their data; the ranges that streams agree on decide in place of this."""
     told = {
         client: (np.array([d.target_mean]), np.array([d.target_deviation]))
         for client, d in sorted(described.items())
         if d.num_rows >= FEWEST_ROWS
     }
-    if schema.on_stream or len(told) < FEWEST_CLIENTS or any(r.column == schema.target for r in schema.ranges):
+    return {} if schema.on_stream else far_off(schema, told)
+
+
+def far_off(schema: DataSchema, told: Mapping[str, tuple[Floats, Floats]]) -> dict[str, Fault]:
+    """Clients whose targets lie `THOUSANDFOLD` of the others' deviations off, or spread so much more, and why.
+
+    Of two clients nobody can say which one is wrong. A range for the target in the job file decides in place of this.
+
+    Args:
+        schema: Of the job.
+        told: Mean and deviation of each client's targets, (C,) each.
+    """
+    judged = schema.task is LearningTask.REGRESSION and all(r.column != schema.target for r in schema.ranges)
+    if len(told) < FEWEST_CLIENTS or not judged:
         return {}
     return {
         client: Fault.of(

@@ -11,11 +11,13 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.maths.apart import IMPLAUSIBLE, how_far
-from kernfed.methods.distill.messages import TargetMomentsRequest
+from kernfed.methods.distill.messages import TargetMoments, TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, implausible
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.units import far_off
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,13 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
     Those of at least half of the clients stand for all; with fewer there are none.
 
     Targets that spread `ALARM` times as much as the others', or lie so many of their deviations off, are noted. Clients
-    whose targets are of another unit were left out before; see `units.thousandfold`.
+    whose targets are of another unit were left out before; one that states such here alone is left out now.
 
     Returns:
         The fields of `AgreedTargets`; none where they are not known.
+
+    Raises:
+        JobError: A client does not pass, and all have to.
     """
     otherwise = "scales of the clients' targets are not compared, and targets are not centred"
     asked = cohort.ask(TargetMomentsRequest(num_outputs=setup.num_outputs), optional=True)
@@ -63,8 +68,9 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
         return {}
     if missing:
         run.note(f"{listed(missing)} tell no mean and deviation of their targets: those of the others stand for all")
-    off = how_far({client: (reply.mean, reply.deviation) for client, reply in replies.items()})
-    for client, factor in off.items():
+    gate = Gate(cohort, run, strict=setup.strict)
+    gate.leave_out(TargetMomentsRequest.step, len(replies), replies, far_off(setup.schema, _told(replies)))
+    for client, factor in how_far(_told(replies)).items():
         if factor >= ALARM:
             run.note(
                 f"{client}: its targets lie {factor:.3g} of the other clients' deviations off, or spread so much more; "
@@ -75,6 +81,10 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
     mean = sum(n / total * r.mean for n, r in taken)
     square = sum(n / total * (r.deviation**2 + (r.mean - mean) ** 2) for n, r in taken)
     return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist()}
+
+
+def _told(replies: Mapping[str, TargetMoments]) -> dict[str, tuple[Floats, Floats]]:
+    return {client: (reply.mean, reply.deviation) for client, reply in replies.items()}
 
 
 def check_points(public: Floats, mean: Floats, deviation: Floats, names: Sequence[str]) -> None:

@@ -107,8 +107,8 @@ def test_a_liar_about_its_targets_does_not_make_the_others_look_far_off(
 
     foe = f"site-{num_clients - 1}"
     done = ran(tmp_path / "a", units(made_rows(num_clients, 20), shift=3.0), {(foe, "distill.describe_targets"): lying})
-    (note,) = [note for note in done.notes if note.startswith("left out of this job")]
-    assert f"{foe}: its targets lie" in note
+    (note,) = [note for note in done.notes if "left out of this job" in note]
+    assert note.startswith(f"{foe} is left out of this job: INVALID_DATA: its targets lie")
     assert np.abs(done.values).max() < 5.0
 
 

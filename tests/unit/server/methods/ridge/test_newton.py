@@ -154,6 +154,9 @@ class GoldenJob:
     def forget(self, key: Any) -> None:
         self.kept.pop(key, None)
 
+    def settle_blocks(self, *, refused: bool) -> None:
+        """Given rows have no blocks."""
+
 
 async def golden_iterates(
     features: list[Any], targets: list[Any], ridge: float, step: str, rounds: int
