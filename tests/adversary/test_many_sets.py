@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
 from kernfed.jobs.job_file import data_schema
 from kernfed_client.data.guards.row_spans import tells_of_few
-from kernfed_client.methods.reweight.points import point_choice
-from kernfed_testing.hostile.adversary import COLUMNS, MIN_ROWS, Target, moment_job, products, rows
+from kernfed_testing.hostile.adversary import MIN_ROWS, Target, moment_job, products, rows
+from kernfed_testing.hostile.many_sets import NUM, known, members, ranges
 
-NUM = 100
 ALLOWED, DEFAULT = 'near_jobs = "allow"', f"min_rows = {MIN_ROWS}"
-
-
-def ranges(table: dict[str, Sequence[Any]]) -> Iterator[dict[str, list[float]]]:
-    """All rows, then the 10, 20, ... least or greatest values of a column left out: 48 jobs."""
-    yield {}
-    for num, column, low in itertools.product(range(10, 90, 10), COLUMNS, (True, False)):
-        values = np.sort(np.array(table[column], dtype=float))
-        cut = float(values[num - 1 : num + 1].mean() if low else values[NUM - num - 1 : NUM - num + 1].mean())
-        yield {column: [cut, 99.0] if low else [-99.0, cut]}
 
 
 def blocks_told(target: Target, wanted: Sequence[dict[str, list[float]]]) -> tuple[list[frozenset[int]], int]:
@@ -48,17 +36,6 @@ def blocks_told(target: Target, wanted: Sequence[dict[str, list[float]]]) -> tup
         places = data.train.row_numbers - 2
         found.extend(frozenset(places[data.block == k].tolist()) for k in np.unique(data.block))
     return found, refused
-
-
-def members(blocks: Sequence[frozenset[int]]) -> Floats:
-    """Whether each different block has each row, (K, NUM)."""
-    return np.array([np.isin(np.arange(NUM), sorted(block)) for block in dict.fromkeys(blocks)], dtype=np.float64)
-
-
-def known(member: Floats) -> int:
-    """Rows that follow from sums over some sets: their unit vectors lie in the span of the sets."""
-    _, sizes, span = np.linalg.svd(member, full_matrices=False)
-    return int(((span[sizes > 1e-9] ** 2).sum(axis=0) > 1 - 1e-9).sum())
 
 
 @pytest.mark.parametrize(("policy", "num_jobs"), [(ALLOWED, 16), (DEFAULT, 49)])
@@ -120,24 +97,3 @@ def test_groups_that_a_site_names_later(tmp_path: Path) -> None:
         its = data.train.group[data.block == block]
         assert len(set(its)) >= MIN_ROWS
         assert set(its).isdisjoint(data.train.group[data.block != block])
-
-
-def test_points_of_a_test_distribution(tmp_path: Path) -> None:
-    """Blocks of test points by other ranges: those of the first job stay where they are whole, and few come."""
-    table = rows(NUM, seed=8)
-    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
-    target, told = Target(tmp_path, rows(NUM, seed=7), test="\n".join(lines) + "\n"), list[frozenset[int]]()
-    for chosen in itertools.islice(ranges(table), 9):
-        schema, job = data_schema(moment_job(data={"ranges": chosen})), target.local_job()
-        try:
-            job.load("default", schema)
-            rows_of, block, _ = point_choice(job, NUM, 0)
-        except PolicyError:
-            continue
-        assert block is not None
-        places = job.data.test.row_numbers[rows_of] - 2
-        told.extend(frozenset(places[block == k].tolist()) for k in np.unique(block))
-    assert len(told) > NUM // MIN_ROWS
-    assert min(map(len, told)) >= MIN_ROWS
-    assert known(members(told)) == 0
-    assert len(members(told)) <= (NUM + NUM // MIN_ROWS) // 2
