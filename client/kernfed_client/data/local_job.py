@@ -28,6 +28,7 @@ from kernfed_client.data.described import Described
 from kernfed_client.data.device import Machine
 from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_in_columns import fewest_apart
+from kernfed_client.data.guards.split import POINT_RULES
 from kernfed_client.data.loading import Loader, load_rows, release
 from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.reading.partition_data import PartitionData
@@ -296,6 +297,8 @@ class LocalJob(StepMemory, Machine):
         """
         if self._dealing is None or rows.num_rows < self.file.policy.min_rows:
             return first
+        if self.data.rules >= POINT_RULES:  # they are known, or dealt only now, also in a job that goes on
+            self._dealing.begun = False
         found = self._dealing.of_rows(rows, self.schema.features, first, self.file.policy.least_groups)
         self._dealing.keep()
         return found

@@ -187,14 +187,15 @@ def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:
     state = Adam.start(current.shape)
     apart = _first_fold(job, request.num_folds) if request.num_folds else np.zeros(len(x), dtype=bool)
     inside = torch.from_numpy(~apart).to(x.device)
+    rows_x, rows_y = (x[inside], y[inside]) if apart.any() else (x, y)
     best, least = current, math.inf
     for round_num in range(1, request.local_rounds + 1):
         moved = to_array(
             train(
                 request.network,
                 _parameters(job, request.network, current),
-                x[inside],
-                y[inside],
+                rows_x,
+                rows_y,
                 learning_rate=request.learning_rate,
                 num_steps=request.num_steps,
                 batch_size=request.batch_size,

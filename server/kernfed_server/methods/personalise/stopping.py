@@ -42,8 +42,8 @@ class Best:
     async def watch(self, networks: Networks, round_num: int) -> None:
         """Ask for the losses of this round's networks, and keep those that are better than any before.
 
-        Losses of two rounds are compared over the same clients: those that told theirs when losses were told first. One
-        that misses a round counts with what it told last.
+        Losses of a network in two rounds are compared over the same clients: those that told of it when it was first
+        told of. One that misses a round counts with what it told last.
         """
         job, mix = networks.job, networks.targets.mix
         members, on_rows = set(job.cohort.clients), networks.on_rows
@@ -59,11 +59,11 @@ class Best:
         except QuorumNotMetError as err:
             job.run.note(f"losses on the rows that are kept apart are not known in round {round_num}: {err}")
             return
-        first = not self.round_num.any()
+        first = np.isnan(self.told).sum(axis=1) == len(networks.clients)
         for k, client in enumerate(networks.clients):
             if client in replies and replies[client].watched:
                 weighed = np.flatnonzero(mix[:, k] > 0)
-                counted = np.ones(len(weighed), dtype=bool) if first else ~np.isnan(self.told[weighed, k])
+                counted = first[weighed] | ~np.isnan(self.told[weighed, k])
                 self.told[weighed[counted], k] = replies[client].losses[counted]
         better = _of_mixtures(mix, self.told) < self.loss
         self.loss = np.where(better, _of_mixtures(mix, self.told), self.loss)
@@ -79,8 +79,8 @@ class Best:
         if without := [c for c in names if c not in job.stopped]:
             who = "no client" if not job.stopped else f"no client that {', '.join(without)} learns from"
             job.say(
-                f"{who} can keep {parts} apart: each part must hold policy.min_rows rows, and as many of each value "
-                "that few rows have; these networks are those of the last round"
+                f"{who} kept {parts} apart and told of it: each part must hold policy.min_rows rows, and as many of "
+                "each value that few rows have; these networks are those of the last round"
             )
         if job.stopped:
             rounds = sorted(job.stopped.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from kernfed import rng
 from kernfed.errors import ConfigError, WireError
 from kernfed.federation.exchange import Call
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.personalise.training_messages import KeepNetworkRequest, WatchNetworksRequest
+from kernfed.federation.messages.data import LearningTask
+from kernfed.methods.personalise.training_messages import KeepNetworkRequest, WatchedNetworks, WatchNetworksRequest
+from kernfed.models.network_spec import NetworkKind, NetworkSpec
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.training_steps import watch_networks
 from kernfed_client.steps.evaluation import encode_targets
+from kernfed_server.methods.personalise.stopping import Best
 from kernfed_testing.in_process import bench
 from kernfed_testing.methods.personalise import NAMES, clients, concept_rows, finding, notes, personal_job, run
 
@@ -97,7 +101,7 @@ def test_rows_too_few_to_be_kept_apart_leave_the_last_round(tmp_path: Path) -> N
         job = personal_job(**{**WANTED, "kept_apart": parts})
         done = run(job, clients(concept_rows(), tmp_path / str(parts), **few))
         found[parts] = done.final.clients
-        assert ("no client can keep one of 3 parts" in notes(done)) == (parts > 0)
+        assert ("no client kept one of 3 parts" in notes(done)) == (parts > 0)
     assert found[0] == found[3]
     with pytest.raises(ConfigError, match="kept_apart is 1"):
         personal_job(**{**WANTED, "kept_apart": 1})
@@ -116,3 +120,31 @@ def test_a_network_alone_stops_before_it_follows_the_noise_of_few_rows(tmp_path:
         )
         found[parts] = done.final.pooled["local"]["mse"]
     assert found[3] < found[0]
+
+
+async def test_a_client_that_misses_the_first_round_counts_where_nobody_told() -> None:
+    """Its own network is of its best round since; one of which another client told is judged by that client alone."""
+    spec = NetworkSpec(NetworkKind.LINEAR, LearningTask.REGRESSION, 1, 1, (), (), 2)
+    mix, replies = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), dict[str, WatchedNetworks]()
+
+    async def ask_each(_: object) -> Mapping[str, WatchedNetworks]:
+        return replies
+
+    cohort = SimpleNamespace(clients=("ant", "bee"), ask_each=ask_each)
+    job = SimpleNamespace(cohort=cohort, settings=SimpleNamespace(kept_apart=3))
+    on_rows = np.zeros((3, 2))
+    networks: Any = SimpleNamespace(
+        job=job,
+        targets=SimpleNamespace(mix=mix),
+        spec=spec,
+        on_rows=on_rows,
+        parameters=on_rows,
+        clients=cohort.clients,
+    )
+    best = Best.start(networks)
+    for round_num, told in enumerate(({"ant": 2.0}, {"ant": 3.0, "bee": 9.0}, {"ant": 1.0, "bee": 99.0}), start=2):
+        replies.clear()
+        for client, loss in told.items():
+            replies[client] = WatchedNetworks(num_rows=9, losses=np.full(2, loss), watched=True)
+        await best.watch(networks, round_num)
+    assert best.round_num.tolist() == [4, 3, 4]
