@@ -81,19 +81,23 @@ async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, met
         assert ("model.safetensors" in names) == ("fedavg" not in method)
 
 
-async def test_components_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
-    """Each client keeps components of its own, with the bits of one process; the operator sees their errors."""
-    wanted = 'embedding_kernel = "polynomial2"\nview = "x"\ncomponents = 2'
-    text = JOB.replace("num_frequencies = 50\n", "").format(method=wanted)
+async def test_components_and_densities_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
+    """Each client keeps its own, with the bits of one process; the operator sees their errors and scores."""
+    jobs = {
+        "components.csv": ("personal components, 2 each, leave", 'embedding_kernel = "polynomial2"\ncomponents = 2'),
+        "density.csv": ("personal densities are at", 'weights = "paper"\nnum_frequencies = 50\ndensity = true'),
+    }
     policy = dict.fromkeys(csv_of(), "[policy]\nmin_rows = 1")
     async with Federation(tmp_path / "fed", csv_of(), settings=policy) as fed:
-        ended = await fed.run(text)
-        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
-        assert any("personal components, 2 each, leave" in e.message for e in ended.of(EventKind.NOTE))
-        await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
-        for name in fed.data:
-            folder = find_kept_model(fed.client_folder(name) / "state", ended.info.job_id).parent
-            assert (folder / "components.csv").read_bytes() == (tmp_path / "sim" / name / "components.csv").read_bytes()
+        for file, (note, wanted) in jobs.items():
+            text = JOB.replace("num_frequencies = 50\n", "").format(method=f'view = "x"\n{wanted}')
+            ended = await fed.run(text)
+            assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+            assert any(note in e.message for e in ended.of(EventKind.NOTE))
+            await asyncio.to_thread(in_one_process, fed, tmp_path / file, text)
+            for name in fed.data:
+                folder = find_kept_model(fed.client_folder(name) / "state", ended.info.job_id).parent
+                assert (folder / file).read_bytes() == (tmp_path / file / name / file).read_bytes()
 
 
 async def test_commands_show_who_learns_from_whom_and_predict(tmp_path: Path) -> None:

@@ -942,3 +942,53 @@ class FindComponentsRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["num_components", b"num_components"]) -> None: ...
 
 Global___FindComponentsRequest: typing_extensions.TypeAlias = FindComponentsRequest
+
+@typing.final
+class DensityFound(google.protobuf.message.Message):
+    """The client keeps a density of its own. Scores are squared distances of its test rows' features to embeddings."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    NUM_TEST_ROWS_FIELD_NUMBER: builtins.int
+    PERSONAL_FIELD_NUMBER: builtins.int
+    LOCAL_FIELD_NUMBER: builtins.int
+    POOLED_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_test_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    personal: builtins.float
+    """Sum over test rows, of the density that the client keeps. At least 0."""
+    local: builtins.float
+    """Of that of its own rows alone. At least 0."""
+    pooled: builtins.float
+    """Of that of all clients' rows alike. At least 0."""
+    total: builtins.float
+    """Of the test rows' own embedding, which no density is below. At least 0."""
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        num_test_rows: builtins.int = ...,
+        personal: builtins.float = ...,
+        local: builtins.float = ...,
+        pooled: builtins.float = ...,
+        total: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["local", b"local", "num_rows", b"num_rows", "num_test_rows", b"num_test_rows", "personal", b"personal", "pooled", b"pooled", "total", b"total"]) -> None: ...
+
+Global___DensityFound: typing_extensions.TypeAlias = DensityFound
+
+@typing.final
+class FindDensityRequest(google.protobuf.message.Message):
+    """Find a density of the columns of the mixture that own rows prefer, from embeddings; keep and measure it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___FindDensityRequest: typing_extensions.TypeAlias = FindDensityRequest

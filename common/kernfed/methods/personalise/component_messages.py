@@ -1,4 +1,4 @@
-"""The step of personal principal components: sums of errors of test rows leave (`metric`)."""
+"""The steps of personal principal components and densities: sums of errors of test rows leave (`metric`)."""
 
 from __future__ import annotations
 
@@ -43,3 +43,36 @@ class FindComponentsRequest(Request[ComponentsFound]):
 
     num_components: Annotated[int, Range(1, 1_000_000)]
     """How many, at most as many as columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensityFound(Reply):
+    """The client keeps a density of its own. Scores are squared distances of its test rows' features to embeddings."""
+
+    diagnostics = ("personal", "local", "pooled", "total")  # nothing is made of them
+
+    num_rows: Rows
+    num_test_rows: Rows
+    personal: Annotated[float, Range(0)]
+    """Sum over test rows, of the density that the client keeps."""
+    local: Annotated[float, Range(0)]
+    """Of that of its own rows alone."""
+    pooled: Annotated[float, Range(0)]
+    """Of that of all clients' rows alike."""
+    total: Annotated[float, Range(0)]
+    """Of the test rows' own embedding, which no density is below."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        if self.num_test_rows == 0 and max(self.personal, self.local, self.pooled, self.total) > 0.0:
+            yield "scores of no test rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindDensityRequest(Request[DensityFound]):
+    """Find a density of the columns of the mixture that own rows prefer, from embeddings; keep and measure it."""
+
+    step = "personalise.find_density"
+    reply = DensityFound
+    kinds = (Kind.METRIC,)

@@ -1,9 +1,9 @@
-"""The report's section on personal principal components."""
+"""The report's sections on personal principal components and densities."""
 
 from __future__ import annotations
 
 from kernfed.methods.finding import reading
-from kernfed.methods.personalise.finding import ComponentsFinding
+from kernfed.methods.personalise.finding import ComponentsFinding, DensityFinding
 from kernfed.report.sections import Overview, Section, TableOf
 
 
@@ -21,6 +21,29 @@ def components_overview(finding: ComponentsFinding) -> Overview:
     return Overview("components", finding.to_json()["clients"], "variance that components leave", _table(finding))
 
 
+def density_section(finding: DensityFinding) -> Section:
+    """Make the section."""
+    text = (
+        "Densities of the columns, by the squared distance of their embeddings to that of the test rows: their kernel "
+        "score, less what any density has. Each client keeps its own in density.csv."
+    )
+    return Section("Personal densities", text, table=_density_table(finding))
+
+
+def density_overview(finding: DensityFinding) -> Overview:
+    """How far the densities of each client are."""
+    return Overview("density", finding.to_json()["clients"], "distance of densities", _density_table(finding))
+
+
+def _density_table(finding: DensityFinding) -> TableOf:
+    columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
+    rows = [
+        [c.client, str(c.num_test_rows), *("–" if d is None else f"{d:.3g}" for d in (c.personal, c.local, c.pooled))]
+        for c in finding.clients
+    ]
+    return TableOf(columns, rows)
+
+
 def _table(finding: ComponentsFinding) -> TableOf:
     columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
     rows = [
@@ -34,5 +57,11 @@ def _share(part: float | None) -> str:
     return "–" if part is None else f"{100 * part:.3g} %"
 
 
-SECTIONS = {ComponentsFinding.name: reading(ComponentsFinding, components_section)}
-OVERVIEWS = {ComponentsFinding.name: reading(ComponentsFinding, components_overview)}
+SECTIONS = {
+    ComponentsFinding.name: reading(ComponentsFinding, components_section),
+    DensityFinding.name: reading(DensityFinding, density_section),
+}
+OVERVIEWS = {
+    ComponentsFinding.name: reading(ComponentsFinding, components_overview),
+    DensityFinding.name: reading(DensityFinding, density_overview),
+}

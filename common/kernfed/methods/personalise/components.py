@@ -15,6 +15,7 @@ embeddings", Section 5.2: dimensionality reduction as the minimisation of a popu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -105,6 +106,29 @@ def choose(
     Returns:
         Place among the mixtures; the first of those that are equal but for rounding.
     """
+
+    def error(mixed: Floats, held: Integers) -> float:
+        return principal(mixed, num_components).squared_error(rows[held])
+
+    return choose_by(weights, own, means, phi, fold, error)
+
+
+def choose_by(
+    weights: Floats, own: int, means: Floats, phi: Floats, fold: Integers, error: Callable[[Floats, Integers], float]
+) -> int:
+    """The mixture that loses least on own rows, each by a mixture without its fold.
+
+    Args:
+        weights: Mixtures, (S, B).
+        own: Place t of the client.
+        means: Embeddings, (B, M).
+        phi: Features of own rows, (n, M).
+        fold: As in `choose`.
+        error: Of an embedding, (M,), on the rows of these places, summed.
+
+    Returns:
+        As `choose`.
+    """
     num_folds = int(fold.max()) + 1
     if num_folds < 2:
         return ALL_ALIKE
@@ -113,8 +137,6 @@ def choose(
     without = others @ means
     errors = np.zeros(len(weights))
     for apart in range(num_folds):
-        rest = phi[fold != apart].mean(axis=0)
-        for i, mixed in enumerate(without):
-            made = principal(mixed + weights[i, own] * rest, num_components)
-            errors[i] += made.squared_error(rows[fold == apart])
+        rest, held = phi[fold != apart].mean(axis=0), np.flatnonzero(fold == apart)
+        errors += [error(mixed + weights[i, own] * rest, held) for i, mixed in enumerate(without)]
     return int(np.flatnonzero(errors <= errors.min() * (1.0 + _EQUAL))[0])

@@ -98,3 +98,25 @@ class ComponentsFinding(Finding):
 
     num_components: int = 0
     clients: tuple[ClientComponents, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDensity:
+    """One client's; |ν - ν'|² of the densities and the embedding ν' of its test rows, None where there are none."""
+
+    client: str
+    num_test_rows: int
+    personal: float | None = field(default=None, metadata=UNLESS_NONE)
+    local: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Of the density of its own rows alone."""
+    pooled: float | None = field(default=None, metadata=UNLESS_NONE)
+    """Of the density of all clients' rows alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class DensityFinding(Finding):
+    """After the weights."""
+
+    name: ClassVar[str] = "personalise-density"
+
+    clients: tuple[ClientDensity, ...] = ()

@@ -99,6 +99,11 @@ class PersonaliseSettings(MethodSection):
         description="Principal components of the columns that each client finds beside its model, from the mixture of "
         "embeddings that its own rows prefer; 0: none.",
     )
+    density: Annotated[bool, Only(view="x", embedding_kernel="gaussian", from_job="")] = Field(
+        False,
+        description="Whether each client finds a density of its columns beside its model, from the mixture of "
+        "embeddings that its own rows prefer.",
+    )
     targets: list[Label] = Field(
         [],
         max_length=100_000,

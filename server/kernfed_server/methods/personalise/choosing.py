@@ -15,13 +15,13 @@ from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND, PAPER
 from kernfed.methods.personalise.q_aggregation.weights import (
     default_constants,
 )
-from kernfed_server.methods.personalise.components import find_components
+from kernfed_server.methods.personalise.components import find_components, find_density
 from kernfed_server.methods.personalise.statistics import STATISTICS
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
 async def find_weights(job: Personalisation) -> None:
-    """Hand on what was shared, and let every client find its weights, and components where the job asks for them."""
+    """Hand on what was shared, and let every client find its weights, and what else the job asks for."""
     await job.hand_on()
     job.run.agreed.drop(STATISTICS)  # the round that is open ends with the weights
     if job.settings.weights == "crossfit":
@@ -29,6 +29,7 @@ async def find_weights(job: Personalisation) -> None:
     else:
         await aggregate(job, exact=job.settings.weights == "exact")
     await find_components(job)
+    await find_density(job)
 
 
 async def aggregate(job: Personalisation, *, exact: bool) -> None:

@@ -1,10 +1,15 @@
-"""Personal principal components at the coordinator: asked for once, after the weights, and told."""
+"""Personal principal components and densities at the coordinator: asked for once, after the weights, and told."""
 
 from __future__ import annotations
 
 from kernfed.errors import ConfigError, QuorumNotMetError
-from kernfed.methods.personalise.component_messages import ComponentsFound, FindComponentsRequest
-from kernfed.methods.personalise.finding import ClientComponents, ComponentsFinding
+from kernfed.methods.personalise.component_messages import (
+    ComponentsFound,
+    DensityFound,
+    FindComponentsRequest,
+    FindDensityRequest,
+)
+from kernfed.methods.personalise.finding import ClientComponents, ClientDensity, ComponentsFinding, DensityFinding
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -45,3 +50,32 @@ def _told(client: str, reply: ComponentsFound) -> ClientComponents:
         return ClientComponents(client, reply.num_test_rows)
     personal, local, pooled = (round(e / reply.total, 5) for e in (reply.personal, reply.local, reply.pooled))
     return ClientComponents(client, reply.num_test_rows, personal, local, pooled)
+
+
+async def find_density(job: Personalisation) -> None:
+    """Let every client that gets a model find a density of its own, where the job asks for it."""
+    if not job.settings.density:
+        return
+    try:
+        replies = await job.ask_learners(FindDensityRequest(), everyone=False)
+    except QuorumNotMetError as err:
+        job.say(f"too few clients told of their densities; those that found one keep it. {err}")
+        return
+    told = tuple(_of_density(client, reply) for client, reply in sorted(replies.items()))
+    job.run.publish(DensityFinding(clients=told))
+    if judged := [c for c in told if c.personal is not None]:
+        means = (sum(getattr(c, name) for c in judged) / len(judged) for name in ("personal", "local", "pooled"))
+        kept, alone, alike = (f"{mean:.3g}" for mean in means)
+        job.say(
+            f"personal densities are at a mean squared distance of {kept} from the test rows, those of own rows alone "
+            f"at {alone}, those of all rows alike at {alike}"
+        )
+
+
+def _of_density(client: str, reply: DensityFound) -> ClientDensity:
+    num = reply.num_test_rows
+    if num == 0:
+        return ClientDensity(client, num)
+    scores = (reply.personal, reply.local, reply.pooled)
+    personal, local, pooled = (float(f"{max(0.0, score - reply.total) / num:.4g}") for score in scores)
+    return ClientDensity(client, num, personal, local, pooled)

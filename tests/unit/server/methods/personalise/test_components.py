@@ -1,4 +1,4 @@
-"""Jobs in which clients find principal components of their own."""
+"""Jobs in which clients find principal components or densities of their own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ import numpy as np
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.methods.personalise.component_report import components_overview, components_section
-from kernfed.methods.personalise.finding import ComponentsFinding
+from kernfed.methods.personalise.component_report import (
+    components_overview,
+    components_section,
+    density_overview,
+    density_section,
+)
+from kernfed.methods.personalise.finding import ComponentsFinding, DensityFinding
+from kernfed_client.methods.personalise.state import personal
 from kernfed_simulation.federation import Rows
-from kernfed_testing.methods.personalise import NAMES, clients, notes, personal_job, run
+from kernfed_testing.methods.personalise import NAMES, clients, finding, notes, personal_job, run
 
 WANTED: dict[str, Any] = {"components": 1, "view": "x", "embedding_kernel": "polynomial2"}
+FREQUENCIES = 500
+DENSITY: dict[str, Any] = {
+    "density": True,
+    "view": "x",
+    "lengthscales": [0.8],
+    "num_frequencies": FREQUENCIES,
+    "weights": "paper",
+}
 
 
 def kinds(size: int = 12) -> dict[str, Rows]:
@@ -34,9 +48,9 @@ def test_components_are_kept_told_and_better_than_those_of_all_rows(tmp_path: Pa
     rows = kinds()
     done = run(personal_job(**WANTED), clients(rows, tmp_path))
     found = [e.event.finding for e in done.events if e.event.message == ComponentsFinding.name]
-    finding = ComponentsFinding.from_json(found[-1] or {})
-    assert [c.client for c in finding.clients] == sorted(NAMES)
-    for c in finding.clients:
+    told = ComponentsFinding.from_json(found[-1] or {})
+    assert [c.client for c in told.clients] == sorted(NAMES)
+    for c in told.clients:
         assert c.personal is not None
         assert c.local is not None
         assert c.pooled is not None
@@ -49,14 +63,14 @@ def test_components_are_kept_told_and_better_than_those_of_all_rows(tmp_path: Pa
         left = np.square(u - np.outer(u @ direction, direction)).sum() / np.square(u - u.mean(axis=0)).sum()
         assert c.personal == pytest.approx(left, abs=1e-5)
     personal, local, pooled = (
-        np.mean([getattr(c, name) for c in finding.clients]) for name in ("personal", "local", "pooled")
+        np.mean([getattr(c, name) for c in told.clients]) for name in ("personal", "local", "pooled")
     )
     assert personal < 0.8 * pooled
     assert personal < 1.05 * local
     assert "personal components, 1 each, leave" in notes(done)
-    table = components_section(finding).table
+    table = components_section(told).table
     assert table is not None
-    assert table == components_overview(finding).table
+    assert table == components_overview(told).table
     assert len(table.rows) == 6
 
 
@@ -66,3 +80,59 @@ def test_more_components_than_columns_are_refused(tmp_path: Path) -> None:
         run(personal_job(**{**WANTED, "components": 4}), clients(kinds(), tmp_path))
     with pytest.raises(ConfigError, match="components"):
         personal_job(components=1, view="x")
+
+
+def two_places(size: int = 8) -> dict[str, Rows]:
+    """Six clients of two kinds, whose columns lie in different places."""
+    random, rows = np.random.default_rng(3), {}
+    for i, name in enumerate(NAMES):
+        x = np.array([2.0, 5.0, 1.0]) + (-1.0) ** i * np.array([3.0, 0.0, 0.0]) + random.normal(size=(size + 20, 3))
+        y = x[:, 0] + 0.1 * random.normal(size=len(x))
+        rows[name] = Rows(x[:size], y[:size], x[size:], y[size:])
+    return rows
+
+
+def test_densities_are_kept_told_and_better_than_those_of_own_rows(tmp_path: Path) -> None:
+    """The file is a kernel density estimate, to the error of its cosines; of few rows alone and of all it is worse."""
+    rows = two_places()
+    jobs = clients(rows, tmp_path)
+    done = run(personal_job(**DENSITY), jobs)
+    told = [e.event.finding for e in done.events if e.event.message == DensityFinding.name]
+    found = DensityFinding.from_json(told[-1] or {})
+    assert [c.client for c in found.clients] == sorted(NAMES)
+    mixed, local, pooled = (
+        np.mean([getattr(c, name) for c in found.clients]) for name in ("personal", "local", "pooled")
+    )
+    assert mixed < min(local, pooled)
+    assert "personal densities are at a mean squared distance of" in notes(done)
+    assert finding(done)["weights"] == "paper"
+    table = density_section(found).table
+    assert table is not None
+    assert table == density_overview(found).table
+    assert len(table.rows) == 6
+
+    lines = {line[0]: line[1:] for line in csv.reader((tmp_path / "ant" / "density.csv").read_text().splitlines())}
+    assert lines.pop("row") == ["factor", "phase", "x0", "x1", "x2"]
+    mean, scale = (np.array(lines.pop(row)[2:], dtype=float) for row in ("mean", "scale"))
+    peak = np.exp(float(lines.pop("log_peak")[0]))
+    assert peak == pytest.approx(1.0 / ((2 * np.pi) ** 1.5 * np.prod(0.8 * scale)))
+    factor, phase, *frequencies = np.array(list(lines.values()), dtype=float).T
+    x = rows["ant"].x_test
+    at = np.cos((x - mean) / scale @ np.array(frequencies) + phase) @ factor
+    means = np.array(personal(jobs["ant"]).needed_shared().means, dtype=np.float64)
+    weights = np.linalg.lstsq(means.T, factor / np.sqrt(2.0 / FREQUENCIES), rcond=None)[0]
+    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
+    estimate = np.zeros(len(x))
+    for weight, client in zip(weights, sorted(rows), strict=True):
+        apart = (x[:, None] - rows[client].x_train[None]) / (0.8 * scale)
+        estimate += weight * np.exp(-0.5 * np.square(apart).sum(axis=2)).mean(axis=1)
+    # A product of two features has the mean k and a mean square of at most 3/2: two deviations of their mean.
+    assert np.sqrt(np.square(at - estimate).mean()) < 2.0 * np.sqrt(1.5 / FREQUENCIES)
+    assert estimate.mean() > 0.15
+
+
+def test_densities_need_an_embedding_that_is_one() -> None:
+    """Embeddings of targets, or by another kernel, are refused with the job."""
+    for other in ({"view": "xy"}, {"embedding_kernel": "laplace"}):
+        with pytest.raises(ConfigError, match="density"):
+            personal_job(**{**DENSITY, **other})
