@@ -75,8 +75,14 @@ def enough_rows(spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor],
     """
     with torch.no_grad():
         num = found.shape[1]
-        rows, of_pairs = (max(_FEWEST, min(least, num // part)) - _ROUNDING for part in (_PART, _PART_OF_PAIRS))
+        rows, of_pairs = wanted(least, num)
         return _enough(spec, parameters, inputs, found, rows, of_pairs) & ~_sure(spec, found)[:, None]
+
+
+def wanted(least: int, num: int) -> tuple[float, float]:
+    """Rows that must stand behind a number, and behind a weight between two hidden units, where `num` rows add up."""
+    rows, of_pairs = (max(_FEWEST, min(least, num // part)) - _ROUNDING for part in (_PART, _PART_OF_PAIRS))
+    return rows, of_pairs
 
 
 def sure_rows(scores: Tensor) -> Tensor:

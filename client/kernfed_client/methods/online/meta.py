@@ -14,6 +14,7 @@ from kernfed.methods.online.server_step import MOST_PARAMETER, RUN_AWAY
 from kernfed_client.methods.online import answers
 from kernfed_client.methods.online.guard import Moved
 from kernfed_client.methods.online.learning import OnlineClient
+from kernfed_client.methods.online.network_rows import RowsOfNumbers
 from kernfed_client.methods.online.round_rows import Taken
 from kernfed_client.methods.online.state import ClientState
 
@@ -34,30 +35,39 @@ def meta_step(client: OnlineClient, request: MetaStepRequest) -> MetaStep:
         return MetaStep(**answers.fields(kept))
     state = client.keeper.before(request.round_num, request.uncounted_from)
 
-    def adapted(weights: Floats, last: Array) -> Floats:
+    def adapted(weights: Floats, last: Array, rows: RowsOfNumbers) -> Floats:
         if not len(last):
             return weights
         x, y = last[0, :-1], float(last[0, -1])
-        return weights - request.adaptation_rate * meta.gradient(weights, x, y, hidden)
+        return weights - request.adaptation_rate * rows.kept(meta.gradient(weights, x, y, hidden))
 
     def predict(x: Floats) -> float:
-        told = meta.predict(adapted(request.weights, state.theta), x, hidden)
+        told = meta.predict(adapted(request.weights, state.theta, RowsOfNumbers(1, hidden)), x, hidden)
         return rules.target_low + rules.target_span * told
 
-    def learn(state: ClientState, taken: Taken) -> Moved:
+    def walked(state: ClientState, taken: Taken, rows: RowsOfNumbers) -> Moved:
+        """Learn the rows one by one; only the numbers that `rows` allows move, in the adaptation as well."""
         weights, last, tally = request.weights, state.theta, state.learner.tally
         scaled = [x if number < 0 else client.scaled(x) for x, number in zip(taken.x, taken.numbers, strict=True)]
         for x, y, before in zip(scaled, taken.y.tolist(), taken.told.tolist(), strict=True):
-            personal = adapted(weights, last)
+            personal = adapted(weights, last, rows)
             target = (y - rules.target_low) / rules.target_span
             f = meta.predict(personal, x, hidden)
             if not abs(f) <= MOST_PARAMETER:  # weights that came are sound, so it is the rates
                 raise DivergedError(RUN_AWAY.format(MOST_PARAMETER))
             told = before if before == before else rules.target_low + rules.target_span * f
             tally = tally.add(told, y, (f - target) ** 2, binary=rules.binary)
-            weights = weights - request.learning_rate * meta.gradient(personal, x, target, hidden)
+            rows.add(personal, x)
+            weights = weights - request.learning_rate * rows.kept(meta.gradient(personal, x, target, hidden))
             last = np.append(x, target)[None]
         return Moved(replace(state.learner, tally=tally), last, {"weights": weights})
+
+    def learn(state: ClientState, taken: Taken) -> Moved:
+        rows = RowsOfNumbers(client.least_rows, hidden)
+        moved = walked(state, taken, rows)
+        while rows.narrowed():
+            moved = walked(state, taken, rows)
+        return moved
 
     taken = client.taker.take(state, request.batch_rows, request.wait_s, predict)
     unmoved = Moved(state.learner, state.theta, {"weights": np.empty(0)})

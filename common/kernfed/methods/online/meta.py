@@ -55,6 +55,27 @@ def gradient(weights: Floats, x: Floats, y: float, hidden: int) -> Floats:
     return np.concatenate([p.reshape(-1) for p in parts])
 
 
+def sizes(weights: Floats, x: Floats, hidden: int) -> Floats:
+    """How much a row counts behind each number of `gradient`, in its layout, whatever its target.
+
+    At a unit that is the size of all paths from it to the output, by the weights' absolute values and the units that
+    the row sets off, times |f(x)| + 1, which is at least the residual. Sizes of columns do not count.
+    """
+    h1, h2, out = _forward(weights, x, hidden)
+    _, (w2, _), (w3, _) = _layers(weights, len(x), hidden)
+    of_output = np.abs(out) + 1.0
+    second = (np.abs(w3).T @ of_output) * (h2 > 0.0)
+    first = (np.abs(w2).T @ second) * (h1 > 0.0)
+    parts = [np.repeat(first, len(x)), first, np.outer(second, h1), second, np.outer(of_output, h2), of_output]
+    return np.concatenate([p.reshape(-1) for p in parts])
+
+
+def between_hidden(num_columns: int, hidden: int) -> slice:
+    """Places of the weights between the two hidden layers, in the layout of `gradient`."""
+    first = hidden * (num_columns + 1)
+    return slice(first, first + hidden * hidden)
+
+
 def _layers(weights: Floats, num_columns: int, hidden: int) -> list[tuple[Floats, Floats]]:
     found, at = [], 0
     for rows, columns in shapes(num_columns, hidden):
