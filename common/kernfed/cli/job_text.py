@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kernfed.federation.events import EventKind, JobEvent, RoundMetrics, Scores
+from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.methods.shares import percent
 from kernfed.metric_names import METRICS, ROW_SHARE, telling_first
@@ -115,9 +115,14 @@ def update_json(update: JobUpdate) -> dict[str, Any]:
 
 
 def rounds_text(job: JobInfo) -> str:
-    """Rounds closed, of how many there may be; where several models are trained in turn, of how many models."""
+    """Rounds closed, of how many there may be; where several models are trained in turn, of how many models.
+
+    A job that succeeded took as many as it needed: it may have left out a model, or have been done early.
+    """
     if not job.num_rounds:
         return str(job.round_num)
+    if job.state is JobState.SUCCEEDED and job.round_num < job.num_rounds:
+        return f"{job.round_num} (at most {job.num_rounds})"
     each = job.settings.get("method", {}).get("rounds", job.num_rounds)
     turns = f" ({job.num_rounds // each} models in turn, up to {each} rounds each)" if each < job.num_rounds else ""
     return f"{job.round_num}/{job.num_rounds}{turns}"

@@ -16,16 +16,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernfed.cli.job_text import Absences, event_line, rounds_text, scores_text, update_json
+from kernfed.cli.job_text import Absences, clock, event_line, rounds_text, scores_text, update_json
 from kernfed.errors import WireError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
 from kernfed.wire.operator_client import OperatorClient
-from kernfed.wording import clean
+from kernfed.wording import clean, listed
 
 QUIET_ROUNDS_S = 1.0
 """Rounds without metrics get a line at most this often."""
 _KEPT_LINES = 8
+_STEPS_TOLD = 20
+"""Steps before round 1 that get a line in plain text; a job may have many."""
 
 
 @dataclass
@@ -86,14 +88,22 @@ async def show_job(operator: OperatorClient, job_id: str, *, as_json: bool) -> J
 async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
     """One line per event of interest, as they come."""
     job: JobInfo | None = None
-    printed, absences = -QUIET_ROUNDS_S, Absences()
+    printed, absences, steps_told = -QUIET_ROUNDS_S, Absences(), 0
     async for update in updates:
         if job is None and update.job is not None:
             typer.echo(f"job {update.job.job_id} ({update.job.method}), submitted by {clean(update.job.submitted_by)}")
+            if now_told := _now(update.job):
+                typer.echo(now_told)
+            sys.stdout.flush()
         job = update.job or job
         if update.event is None:
             continue
         event = update.event.event
+        if event.kind is EventKind.STEP_ASKED and not event.round_num and steps_told < _STEPS_TOLD:
+            steps_told += 1
+            told = f"before round 1: {clean(event.step)}, asked of {clean(event.message)}"
+            typer.echo(f"{clock(update.event.time)}  {told}")
+            sys.stdout.flush()
         if event.kind is EventKind.ROUND_CLOSED and not (event.metrics and event.metrics.pooled):
             now = time.monotonic()
             if now - printed < QUIET_ROUNDS_S and not (job and event.round_num == job.num_rounds):
@@ -104,6 +114,16 @@ async def plain_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:
             typer.echo(line)
             sys.stdout.flush()
     return _ended(job)
+
+
+def _now(job: JobInfo) -> str:
+    """What a job waits for or does when somebody begins to watch it; empty where its events say so."""
+    if job.waiting_for:
+        return f"{job.state.value}, {clean(job.waiting_for)}"
+    if job.state is JobState.RUNNING and not job.round_num:
+        clients = listed([clean(client) for client in job.clients], more=" and {left} more")
+        return f"{job.state.value}, before round 1: {clients or 'the clients'} read and check their data, and agree"
+    return job.state.value if job.state is JobState.QUEUED else ""
 
 
 async def _json_lines(updates: AsyncIterator[JobUpdate]) -> JobInfo:

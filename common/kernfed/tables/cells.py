@@ -125,15 +125,18 @@ def read_number(cell: object, source: Source, faults: Faults, column: str, row: 
     value = read_value(cell, source.file)
     if isinstance(value, float):
         return value
-    problems = {Misread.NAN: source.not_finite, Misread.TEXT: _text_problem(source)}
+    problems = {Misread.NAN: source.not_finite, Misread.TEXT: _text_problem(source, column)}
     faults.add(column, row, problems.get(value, value.value), count)
     return math.nan
 
 
-def _text_problem(source: Source) -> str:
+def _text_problem(source: Source, column: str) -> str:
     remedy = "correct it"
     if source.file.value_in_effect("format") == "csv":
         remedy = source.remedy(remedy, ", or, if it means that there is no value, add it to {}", "missing")
+    if column in source.features:
+        words = "; if the column holds words, leave it out of the features, or write a number for each word"
+        remedy = source.remedy(remedy, words, "missing")
     return f"{Misread.TEXT.value}; {remedy}"
 
 

@@ -80,10 +80,32 @@ def test_rounds_of_several_models_say_so() -> None:
     assert rounds_text(job(num_rounds=0)) == "2"
 
 
+def test_a_job_that_is_done_lacks_no_round() -> None:
+    """One that succeeded early, or without one of its models, does not look as if rounds were missing."""
+    in_turn = {"settings": {"method": {"rounds": 3}}}
+    assert rounds_text(job(JobState.SUCCEEDED, round_num=6, **in_turn)) == "6 (at most 9)"
+    assert rounds_text(job(JobState.SUCCEEDED, round_num=9)) == "9/9"
+    assert rounds_text(job(JobState.FAILED)) == "2/9"
+
+
 def test_text_from_elsewhere_cannot_steer_the_terminal() -> None:
     """Escape sequences and carriage returns are made visible."""
     assert clean("\x1b[2Jgone\r\x9b1m") == "�[2Jgone��1m"
     assert "\x1b" not in said(event(EventKind.NOTE, message="\x1b]0;title\x07"))
+
+
+async def test_a_watch_says_at_once_what_the_job_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whom it waits for, or who prepares; then each step before round 1, but no more than twenty lines of these."""
+    asked = JobUpdate(event(EventKind.STEP_ASKED, 0, step="data.describe", message="2 clients"))
+    ended = JobUpdate(event(EventKind.STATE, 10, message="succeeded"), job(JobState.SUCCEEDED))
+    await plain_lines(stream(JobUpdate(job=job(round_num=0)), *[asked] * 30, ended))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "running, before round 1: a, va read and check their data, and agree"
+    assert [line.split("  ", 1)[1] for line in lines[2:-1]] == [
+        "before round 1: data.describe, asked of 2 clients"
+    ] * 20
+    await plain_lines(stream(JobUpdate(job=job(JobState.QUEUED, waiting_for="waiting: 1 of 2 clients")), ended))
+    assert capsys.readouterr().out.splitlines()[1] == "queued, waiting: 1 of 2 clients"
 
 
 async def test_piped_output_has_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -224,3 +224,12 @@ def test_a_clean_file_is_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lines = [f"{i}.25,{i % 7},{i % 2}\n" for i in range(n)]
     data = read_csv(tmp_path, "a,b,y\n" + "".join(lines))
     assert (data.num_rows, data.row_numbers[-1], data.x[-1, 0]) == (n, n + 1, n - 0.75)
+
+
+def test_a_column_of_words_among_the_features_has_a_remedy(tmp_path: Path) -> None:
+    """The refusal names file, column, line and what to do, and no word of the column."""
+    with pytest.raises(
+        DataError, match=r"column 'a', line 2 .*leave it out of the features, or write a number for"
+    ) as err:
+        read_csv(tmp_path, f"a,b,y\n{SECRET},2,0\n{SECRET},4,1\n")
+    assert SECRET not in str(err.value)
