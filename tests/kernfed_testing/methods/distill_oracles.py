@@ -24,6 +24,16 @@ def tensor(a: Any) -> torch.Tensor:
     return torch.tensor(np.asarray(a), dtype=torch.float64)
 
 
+def affine_maps(rows: Mapping[str, Rows], points: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each client's map of the consensus, as matrix and offset, with steps of one half."""
+    public = tensor(points)
+    maps = [
+        DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
+        for r in rows.values()
+    ]
+    return [(a.numpy(), b.numpy()) for a, b in maps]
+
+
 def by_hand(rows: Mapping[str, Rows], points: np.ndarray, rounds: int, **options: Any) -> np.ndarray:
     """The algorithms, from the library alone."""
     public, alpha = tensor(points), options.get("alpha", 1 / len(rows))

@@ -31,7 +31,7 @@ class RowsOfNumbers:
             hidden: Units of each hidden layer.
         """
         self._least, self._hidden = least, hidden
-        self._moves: Array | None = None
+        self._moves: Array = np.ones(1, dtype=np.bool_)
         self._walks = 0
         self._begin()
 
@@ -42,7 +42,7 @@ class RowsOfNumbers:
 
     def kept(self, gradient: Floats) -> Floats:
         """The gradient, 0 for the numbers that may not move."""
-        return gradient if self._moves is None else np.where(self._moves, gradient, 0.0)
+        return np.where(self._moves, gradient, 0.0)
 
     def add(self, weights: Floats, x: Floats) -> None:
         """Count a row where its gradient is taken."""
@@ -59,10 +59,9 @@ class RowsOfNumbers:
         least = np.full(len(self._sums), rows)
         least[meta.between_hidden(self._columns, self._hidden)] = of_pairs
         enough = (self._sums >= np.sqrt(least * self._squares)) & (self._squares > 0.0) & np.isfinite(self._squares)
-        if self._moves is not None:
-            enough &= self._moves
-            if np.array_equal(enough, self._moves):
-                return False
+        enough &= self._moves
+        if (enough == self._moves).all():
+            return False
         self._walks += 1
         self._moves = enough if self._walks < _MOST_WALKS else np.zeros_like(enough)
         self._begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,15 +113,14 @@ def _keep(job: LocalJob, asked: EmbedRequest, found: Components) -> None:
     """Write mean and scale of the columns, in the units of the data, and a line of loadings for each component."""
     scale = job.deviation * asked.deviation * np.asarray(asked.features.lengthscales)
     mean = job.mean + job.deviation * asked.mean + scale * found.mean
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["row", "variance", *job.schema.features])
-    lines.writerow(["mean", "", *mean.tolist()])
-    lines.writerow(["scale", "", *scale.tolist()])
+    lines = [
+        ["row", "variance", *job.schema.features],
+        ["mean", "", *mean.tolist()],
+        ["scale", "", *scale.tolist()],
+    ]
     for i, (variance, direction) in enumerate(zip(found.variances, found.directions.T, strict=True), start=1):
-        lines.writerow([i, float(variance), *direction.tolist()])
-    job.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files.replace(job.folder / FILE, text.getvalue().encode(), durable=job.durable, mode=0o600)
+        lines.append([i, float(variance), *direction.tolist()])
+    _write(job, FILE, lines)
 
 
 def _keep_density(job: LocalJob, asked: EmbedRequest, found: Floats) -> None:
@@ -129,16 +129,23 @@ def _keep_density(job: LocalJob, asked: EmbedRequest, found: Floats) -> None:
     lengths = np.broadcast_to(np.asarray(asked.features.lengthscales), len(job.schema.features))
     scale = job.deviation * asked.deviation
     factors = math.sqrt(2.0 / len(found)) * found
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["row", "factor", "phase", *job.schema.features])
-    lines.writerow(["mean", "", "", *(job.mean + job.deviation * asked.mean).tolist()])
-    lines.writerow(["scale", "", "", *scale.tolist()])
-    lines.writerow(["log_peak", log_peak(lengths * scale), "", *([""] * len(scale))])
+    lines = [
+        ["row", "factor", "phase", *job.schema.features],
+        ["mean", "", "", *(job.mean + job.deviation * asked.mean).tolist()],
+        ["scale", "", "", *scale.tolist()],
+        ["log_peak", log_peak(lengths * scale), "", *([""] * len(scale))],
+    ]
     for i, (factor, shift, frequency) in enumerate(zip(factors, drawn.phase, drawn.omega, strict=True), start=1):
-        lines.writerow([i, float(factor), float(shift), *frequency.tolist()])
+        lines.append([i, float(factor), float(shift), *frequency.tolist()])
+    _write(job, DENSITY_FILE, lines)
+
+
+def _write(job: LocalJob, name: str, lines: Iterable[Sequence[object]]) -> None:
+    """Write a table into the client's state folder."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
     job.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files.replace(job.folder / DENSITY_FILE, text.getvalue().encode(), durable=job.durable, mode=0o600)
+    files.replace(job.folder / name, text.getvalue().encode(), durable=job.durable, mode=0o600)
 
 
 STEPS: dict[type[Any], Any] = {FindComponentsRequest: find_components, FindDensityRequest: find_density}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import ComponentsFinding, DensityFinding
 from kernfed.report.sections import Overview, Section, TableOf
@@ -13,12 +15,13 @@ def components_section(finding: ComponentsFinding) -> Section:
         f"{finding.num_components} principal components of the columns, by the share of the test rows' variance that "
         "they leave. Each client keeps its own in components.csv."
     )
-    return Section("Personal components", text, table=_table(finding))
+    return Section("Personal components", text, table=_table(finding, _share))
 
 
 def components_overview(finding: ComponentsFinding) -> Overview:
     """What the components of each client leave."""
-    return Overview("components", finding.to_json()["clients"], "variance that components leave", _table(finding))
+    table = _table(finding, _share)
+    return Overview("components", finding.to_json()["clients"], "variance that components leave", table)
 
 
 def density_section(finding: DensityFinding) -> Section:
@@ -27,34 +30,26 @@ def density_section(finding: DensityFinding) -> Section:
         "Densities of the columns, by the squared distance of their embeddings to that of the test rows: their kernel "
         "score, less what any density has. Each client keeps its own in density.csv."
     )
-    return Section("Personal densities", text, table=_density_table(finding))
+    return Section("Personal densities", text, table=_table(finding, _distance))
 
 
 def density_overview(finding: DensityFinding) -> Overview:
     """How far the densities of each client are."""
-    return Overview("density", finding.to_json()["clients"], "distance of densities", _density_table(finding))
+    return Overview("density", finding.to_json()["clients"], "distance of densities", _table(finding, _distance))
 
 
-def _density_table(finding: DensityFinding) -> TableOf:
+def _table(finding: ComponentsFinding | DensityFinding, text: Callable[[float | None], str]) -> TableOf:
     columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
-    rows = [
-        [c.client, str(c.num_test_rows), *("–" if d is None else f"{d:.3g}" for d in (c.personal, c.local, c.pooled))]
-        for c in finding.clients
-    ]
-    return TableOf(columns, rows)
-
-
-def _table(finding: ComponentsFinding) -> TableOf:
-    columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
-    rows = [
-        [c.client, str(c.num_test_rows), *(_share(part) for part in (c.personal, c.local, c.pooled))]
-        for c in finding.clients
-    ]
+    rows = [[c.client, str(c.num_test_rows), *map(text, (c.personal, c.local, c.pooled))] for c in finding.clients]
     return TableOf(columns, rows)
 
 
 def _share(part: float | None) -> str:
     return "–" if part is None else f"{100 * part:.3g} %"
+
+
+def _distance(told: float | None) -> str:
+    return "–" if told is None else f"{told:.3g}"
 
 
 SECTIONS = {

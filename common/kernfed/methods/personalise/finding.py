@@ -78,16 +78,16 @@ class PersonaliseFinding(Finding):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientComponents:
-    """One client's; errors are shares of the variance of its test rows, None where these have none."""
+class ClientMixture:
+    """How far what a client keeps of the mixture that its rows prefer is from its test rows; None: there are none."""
 
     client: str
     num_test_rows: int
     personal: float | None = field(default=None, metadata=UNLESS_NONE)
     local: float | None = field(default=None, metadata=UNLESS_NONE)
-    """Of components of its own rows alone."""
+    """Of what follows from its own rows alone."""
     pooled: float | None = field(default=None, metadata=UNLESS_NONE)
-    """Of components of all clients' rows alike."""
+    """Of what follows from all clients' rows alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +97,8 @@ class ComponentsFinding(Finding):
     name: ClassVar[str] = "personalise-components"
 
     num_components: int = 0
-    clients: tuple[ClientComponents, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ClientDensity:
-    """One client's; |ν - ν'|² of the densities and the embedding ν' of its test rows, None where there are none."""
-
-    client: str
-    num_test_rows: int
-    personal: float | None = field(default=None, metadata=UNLESS_NONE)
-    local: float | None = field(default=None, metadata=UNLESS_NONE)
-    """Of the density of its own rows alone."""
-    pooled: float | None = field(default=None, metadata=UNLESS_NONE)
-    """Of the density of all clients' rows alike."""
+    clients: tuple[ClientMixture, ...] = ()
+    """Shares of the variance of the test rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +107,5 @@ class DensityFinding(Finding):
 
     name: ClassVar[str] = "personalise-density"
 
-    clients: tuple[ClientDensity, ...] = ()
+    clients: tuple[ClientMixture, ...] = ()
+    """|ν - ν'|² of the densities' embeddings ν and that of the test rows, ν'."""

@@ -10,7 +10,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
-from kernfed.maths.apart import IMPLAUSIBLE, how_far
+from kernfed.maths.apart import IMPLAUSIBLE, Moments, how_far
 from kernfed.methods.distill.messages import TargetMoments, TargetMomentsRequest
 from kernfed.methods.distill.scales import ALARM, implausible
 from kernfed.wording import listed
@@ -83,7 +83,7 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
     return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist()}
 
 
-def _told(replies: Mapping[str, TargetMoments]) -> dict[str, tuple[Floats, Floats]]:
+def _told(replies: Mapping[str, TargetMoments]) -> dict[str, Moments]:
     return {client: (reply.mean, reply.deviation) for client, reply in replies.items()}
 
 

@@ -9,7 +9,7 @@ from kernfed.methods.personalise.component_messages import (
     FindComponentsRequest,
     FindDensityRequest,
 )
-from kernfed.methods.personalise.finding import ClientComponents, ClientDensity, ComponentsFinding, DensityFinding
+from kernfed.methods.personalise.finding import ClientMixture, ComponentsFinding, DensityFinding
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -45,11 +45,11 @@ async def find_components(job: Personalisation) -> None:
         )
 
 
-def _told(client: str, reply: ComponentsFound) -> ClientComponents:
+def _told(client: str, reply: ComponentsFound) -> ClientMixture:
     if reply.total <= 0.0:
-        return ClientComponents(client, reply.num_test_rows)
+        return ClientMixture(client, reply.num_test_rows)
     personal, local, pooled = (round(e / reply.total, 5) for e in (reply.personal, reply.local, reply.pooled))
-    return ClientComponents(client, reply.num_test_rows, personal, local, pooled)
+    return ClientMixture(client, reply.num_test_rows, personal, local, pooled)
 
 
 async def find_density(job: Personalisation) -> None:
@@ -72,10 +72,10 @@ async def find_density(job: Personalisation) -> None:
         )
 
 
-def _of_density(client: str, reply: DensityFound) -> ClientDensity:
+def _of_density(client: str, reply: DensityFound) -> ClientMixture:
     num = reply.num_test_rows
     if num == 0:
-        return ClientDensity(client, num)
+        return ClientMixture(client, num)
     scores = (reply.personal, reply.local, reply.pooled)
     personal, local, pooled = (float(f"{max(0.0, score - reply.total) / num:.4g}") for score in scores)
-    return ClientDensity(client, num, personal, local, pooled)
+    return ClientMixture(client, num, personal, local, pooled)

@@ -65,8 +65,9 @@ class Best:
                 weighed = np.flatnonzero(mix[:, k] > 0)
                 counted = first[weighed] | ~np.isnan(self.told[weighed, k])
                 self.told[weighed[counted], k] = replies[client].losses[counted]
-        better = _of_mixtures(mix, self.told) < self.loss
-        self.loss = np.where(better, _of_mixtures(mix, self.told), self.loss)
+        losses = _of_mixtures(mix, self.told)
+        better = losses < self.loss
+        self.loss = np.where(better, losses, self.loss)
         self.round_num = np.where(better, round_num, self.round_num)
         self.parameters = np.where(better[:, None], networks.parameters, self.parameters)
 

@@ -11,12 +11,11 @@ import pytest
 from kernfed.methods.distill.consensus import fixed_point
 from kernfed.methods.distill.consensus_file import PublicConsensus
 from kernfed.methods.distill.messages import PublicPredictions
-from kernfed.methods.distill.tensors.distillation import DistilledRidge
 from kernfed_server.methods.distill.state import Iteration
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import Bench
 from kernfed_testing.methods.distill import made_job, made_rows, run
-from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, by_hand, tensor
+from kernfed_testing.methods.distill_oracles import affine_maps, by_hand
 
 
 @pytest.mark.parametrize("remember", ["predictions", "consensus"])
@@ -45,12 +44,7 @@ def test_clients_that_are_away_in_turn_do_not_move_the_limit(tmp_path: Path) -> 
     job, _, files = made_job(tmp_path, deregularise=False, rounds=150, alpha=0.5, **options)
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
-    public = tensor(found.left.points)
-    maps = [
-        DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
-        for r in rows.values()
-    ]
-    pairs = [(a.numpy(), b.numpy()) for a, b in maps]
+    pairs = affine_maps(rows, found.left.points)
     limit, leaning = fixed_point(pairs), fixed_point(pairs, shares=[1.0, 0.1, 1.0])
     assert np.abs(found.values - limit).max() < 0.2 * np.abs(leaning - limit).max()
 

@@ -31,7 +31,7 @@ from kernfed_simulation.federation import Rows, from_rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.in_process import Bench, RecordingJournal, with_nan
 from kernfed_testing.methods.distill import made_job, made_rows, own_states, run
-from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, by_hand, tensor
+from kernfed_testing.methods.distill_oracles import RIDGE, SPEC, affine_maps, by_hand, tensor
 
 
 @pytest.mark.parametrize(
@@ -357,12 +357,7 @@ def test_a_client_that_is_drawn_more_often_moves_the_limit(tmp_path: Path) -> No
     )
     found = run(job, files, Bench(from_rows(rows, (), tmp_path)))
     assert isinstance(found.left, PublicConsensus)
-    public = tensor(found.left.points)
-    maps = [
-        DistilledRidge(SPEC, tensor(r.x_train), tensor(r.y_train)[:, None], public, RIDGE, 0.5).affine_map
-        for r in rows.values()
-    ]
-    pairs = [(a.numpy(), b.numpy()) for a, b in maps]
+    pairs = affine_maps(rows, found.left.points)
     limit, alike = fixed_point([pairs[0]] * 19 + [pairs[1]]), fixed_point(pairs)
     np.testing.assert_allclose(fixed_point(pairs, shares=[0.95, 0.05]), limit, atol=1e-9)
     assert np.abs(found.values - limit).max() < 0.5 * np.abs(alike - limit).max()
