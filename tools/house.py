@@ -35,7 +35,6 @@ MOST_LINES = 400
 MOST_FILES = 20
 CROWDED = {
     "experiments": "a script for each published table: `make experiment` finds it by its name",
-    "tests/integration": "a file for each thing that real sockets show, and no module that they mirror",
 }
 """A folder that may hold more files -> why."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,11 @@ def with_reply(change: Callable[[Any], Reply]) -> Misbehave:
         return False
 
     return misbehave
+
+
+def scaled(name: str, factor: float) -> Misbehave:
+    """Answer with one array so many times as large."""
+    return with_reply(lambda reply: replace(reply, **{name: factor * getattr(reply, name)}))
 
 
 def job(fed: Federation) -> str:

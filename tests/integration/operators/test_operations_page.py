@@ -13,8 +13,9 @@ from pathlib import Path
 from kernfed.federation.events import EventKind
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.places import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "operations.md"
 
 
 def blocks(heading: str) -> list[str]:

@@ -29,10 +29,10 @@ from kernfed_server.keeping.store import Store
 from kernfed_testing.books import OWNER
 from kernfed_testing.federation import COLUMNS, Federation
 from kernfed_testing.nodes import Node
+from kernfed_testing.places import GOLDEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SAID: dict[str, Any] = json.loads((GOLDEN / "state-folders.json").read_text())
 ENDED: dict[str, Any] = SAID["ended"]
 OPEN: dict[str, Any] = SAID["interrupted"]

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,11 +19,11 @@ from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Ended, Federation
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Process
+from kernfed_testing.places import TESTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AB = ["a", "b"]
-TESTS = Path(__file__).resolve().parents[1]
 POINTS = ["computing", "stored", "acknowledged"]
 
 

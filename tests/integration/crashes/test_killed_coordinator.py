@@ -9,7 +9,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -24,12 +23,12 @@ from kernfed_testing.crashes.crashing_coordinator import POINTS, ROUND
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Process
+from kernfed_testing.places import TESTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AB = ["a", "b"]
 ROUNDS = 3
-TESTS = Path(__file__).resolve().parents[1]
 
 
 class Killed(Federation):
