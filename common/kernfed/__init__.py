@@ -18,27 +18,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernfed.maths.points.two_sample import TwoSample, two_sample
-    from kernfed.models.global_model import GlobalModel, load_model
+    from kernfed.models.estimator import Classifier, Estimator, Regressor, load_model
+    from kernfed.models.global_model import GlobalModel
 
     __version__: str
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")  # 2^10 ticks of the processor's clock
 
-__all__ = ["GlobalModel", "TwoSample", "__version__", "load_model", "two_sample"]
+__all__ = [
+    "Classifier",
+    "Estimator",
+    "GlobalModel",
+    "Regressor",
+    "TwoSample",
+    "__version__",
+    "load_model",
+    "two_sample",
+]
+
+_HOMES = {
+    "kernfed.maths.points.two_sample": ("TwoSample", "two_sample"),
+    "kernfed.models.estimator": ("Classifier", "Estimator", "Regressor", "load_model"),
+    "kernfed.models.global_model": ("GlobalModel",),
+}
+"""Module to the names that it gives to this one, when they are asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("GlobalModel", "load_model"):
-        from kernfed.models import global_model as model  # noqa: PLC0415  # nothing is loaded before it is used
+    import importlib  # noqa: PLC0415  # nothing is loaded before it is used
 
-        return getattr(model, name)
-    if name in ("TwoSample", "two_sample"):
-        from kernfed.maths.points import two_sample as test  # noqa: PLC0415  # as above
-
-        return getattr(test, name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415  # as above
 
         return version("kernfed")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -64,6 +64,14 @@ class Task(Protocol):
         """Names of the columns of scores beside a prediction; none where the score is the prediction."""
         return []
 
+    def probabilities(self, scores: Floats) -> Floats:
+        """Scores as probabilities of the classes, (n, number of classes), at least 0 and of sum 1.
+
+        Those of a link are that already and stay as they are. Least-squares fits are cut off at 0, and divided by
+        their sum; the class that is predicted keeps the largest.
+        """
+        return scores[:, :0]
+
     def sums(self, scores: Floats, targets: Floats) -> ClassSums:
         """Sum what the metrics of classes are made of; at least one row."""
         return ClassSums()
@@ -121,6 +129,11 @@ class Binary(Task):
         """See `Task`."""
         return ["score"]
 
+    def probabilities(self, scores: Floats) -> Floats:
+        """See `Task`."""
+        positive = np.clip(scores, 0.0, 1.0)
+        return np.hstack([1.0 - positive, positive])
+
     def sums(self, scores: Floats, targets: Floats) -> ClassSums:
         """See `Task`."""
         p, positive = scores[:, 0], targets[:, 0] >= 0.5
@@ -160,6 +173,14 @@ class Classification(Task):
     def score_names(self, classes: Sequence[str]) -> list[str]:
         """See `Task`."""
         return [f"score_{name}" for name in classes]
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """See `Task`."""
+        zero = np.where(scores.max(axis=1, keepdims=True) > 0, 0.0, scores.min(axis=1, keepdims=True))
+        cut = np.maximum(scores - zero, 0.0)
+        total = cut.sum(axis=1, keepdims=True)
+        found: Floats = np.divide(cut, total, out=np.full_like(cut, 1.0 / cut.shape[1]), where=total > 0)
+        return found
 
     def sums(self, scores: Floats, targets: Floats) -> ClassSums:
         """See `Task`."""

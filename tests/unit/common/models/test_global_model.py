@@ -17,46 +17,11 @@ from safetensors.numpy import load, save
 
 import kernfed
 from kernfed.errors import ConfigError, DataError
-from kernfed.features.kernels import Kernel
-from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.messages.data import LearningTask
-from kernfed.models.global_model import GlobalModel, sha256
+from kernfed.models.global_model import sha256
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_testing.limits import LIMIT_S
-
-CLASSES = {
-    LearningTask.REGRESSION: (),
-    LearningTask.BINARY: ("no", "yes"),
-    LearningTask.CLASSIFICATION: ("a", "b", "c"),
-}
-
-
-def make_model(task: LearningTask = LearningTask.CLASSIFICATION, **changes: Any) -> GlobalModel:
-    rng = np.random.default_rng(1)
-    spec = make_spec(Kernel.MATERN32, FeatureForm.COSINE, 3, (1.0, 0.3, 2.0), 20, 4)
-    outputs = 3 if task is LearningTask.CLASSIFICATION else 1
-    facts: dict[str, Any] = {
-        "task": task,
-        "feature_names": ("age", "höhe", "chol"),
-        "target": "num",
-        "classes": CLASSES[task],
-        "mean": np.array([50.0, 1.7, 200.0]),
-        "deviation": np.array([10.0, 0.1, 50.0]),
-        "spec": spec,
-        "fingerprint": fingerprint(spec),
-        "weights": rng.normal(size=(20, outputs)),
-        "feature_mean": rng.normal(size=20),
-        "target_mean": rng.normal(size=outputs),
-        "job": {"name": "demo", "ridge": 1e-6},
-    }
-    return GlobalModel(**(facts | changes))
-
-
-def frame(n: int = 7) -> pd.DataFrame:
-    rng = np.random.default_rng(2)
-    return pd.DataFrame(
-        {"age": rng.integers(20, 80, n), "höhe": rng.normal(1.7, 0.1, n), "chol": rng.normal(200, 50, n)}
-    )
+from kernfed_testing.models import frame, make_model
 
 
 @pytest.mark.parametrize("task", LearningTask)
@@ -229,10 +194,10 @@ def test_arrays_are_checked_even_when_the_digest_fits(tmp_path: Path, change: st
 
 
 def test_importing_kernfed_is_light() -> None:
-    """`import kernfed` loads nothing heavy, and loading a model does not need torch."""
+    """`import kernfed` loads nothing heavy, and loading a model needs no torch, no pandas and no scikit-learn."""
     code = (
         "import sys, kernfed; assert 'numpy' not in sys.modules; kernfed.load_model; assert kernfed.__version__; "
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
+        "assert not {'torch', 'pandas', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], timeout=LIMIT_S, check=True)
     with pytest.raises(AttributeError, match="nothing"):
