@@ -23,7 +23,7 @@ demo: setup ## four hospitals train together on this machine: one coordinator, f
 	$(PY) examples/heart/demo.py
 
 experiment: setup ## a paper's table, e.g. make experiment NAME=newton-table4 ARGS="--set dna"; NAME=all runs every one
-	$(PY) experiments/$(subst -,_,$(patsubst all,all-tables,$(or $(NAME),$(error give NAME=newton-table4)))).py $(ARGS)
+	$(PY) experiments $(or $(NAME),$(error give NAME=newton-table4)) $(ARGS)
 
 format: setup ## write the code the way ruff would
 	.venv/bin/ruff format .

@@ -14,22 +14,25 @@ import sys
 import time
 from pathlib import Path
 
-from records import RECORDS, differences
+from records import OUT, RECORDS, differences
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = sorted(
-    p.stem
-    for p in HERE.glob("*_*.py")
-    if not p.stem.startswith("all_") and not p.stem.endswith(("_common", "_data", "_files", "_backbone"))
-)
+SCRIPTS = {
+    f"{path.parent.name}-{path.stem.replace('_', '-')}": f"{path.parent.name}.{path.stem}"
+    for path in sorted(HERE.glob("*/*.py"))
+    if '\nif __name__ == "__main__":\n' in path.read_text(encoding="utf-8")
+}
+"""Each experiment's name -> its module: `newton-table4` is `newton/table4.py`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few draws of small problems")
-    parser.add_argument("--out", type=Path, default=HERE / "out", help="folder for JSON and plots")
-    parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, metavar="NAME", help=", ".join(SCRIPTS))
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plots")
+    parser.add_argument(
+        "--only", nargs="+", choices=SCRIPTS, default=[*SCRIPTS], metavar="NAME", help=", ".join(SCRIPTS)
+    )
     parser.add_argument("--limit-s", type=float, default=6 * 3600.0, help="seconds after which a script is ended")
     options = parser.parse_args(arguments)
     out = options.out / ("all-quick" if options.quick else "all")
@@ -62,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(name: str, quick: bool, out: Path, limit_s: float) -> tuple[Path, str]:
     """Run a script; its output's file, and what went wrong."""
     log = out / f"{name}.log"
-    command = [sys.executable, str(HERE / f"{name}.py"), *(["--quick"] if quick else []), "--out", str(out)]
+    command = [sys.executable, str(HERE), name, *(["--quick"] if quick else []), "--out", str(out)]
     with log.open("w") as written:
         try:
             ended = subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=limit_s, check=False)
@@ -84,11 +87,3 @@ def compare(out: Path, *, quick: bool) -> list[str]:
             for apart in differences(json.loads(path.read_text()), json.loads(record.read_text()))
         ]
     return told
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here")
-        sys.exit(130)

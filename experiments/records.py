@@ -19,7 +19,8 @@ import numpy as np
 
 from kernfed.numeric_platform import numeric_platform
 
-RECORDS = Path(__file__).resolve().parent / "records"
+HERE = Path(__file__).resolve().parent
+RECORDS, OUT = HERE / "records", HERE / "out"
 _STARTED = time.monotonic()
 _NOT_OF_THE_RESULT = ("out", "quick")
 _WIDE = 3.0

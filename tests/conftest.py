@@ -32,7 +32,7 @@ settings.register_profile("quick", max_examples=20, derandomize=True, deadline=N
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-_LONGEST = ("_experiments.py", "test_restored.py", "test_soak.py")
+_LONGEST = ("test_restored.py", "test_soak.py")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,13 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for group in (waiting, computing):
         for position, item in enumerate(group):
             place.setdefault(item.path, position / len(group))
-    items.sort(key=lambda item: (not item.path.name.endswith(_LONGEST), place[item.path]))
+    items.sort(key=lambda item: (not _takes_long(item.path), place[item.path]))
     for item in items:
         if item.path.name.startswith("test_hostile") or "adversary" in item.path.parts:
             item.add_marker("redteam")
         if item.get_closest_marker("redteam"):
             said = (getattr(getattr(item, "function", None), "__doc__", "") or item.name).strip().splitlines()[0]
             item.user_properties.append(("attack", said))
+
+
+def _takes_long(path: Path) -> bool:
+    return path.name in _LONGEST or "experiments" in path.parts
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,10 +33,6 @@ FLOORS = ("common", "server", "client", "simulation", "tests", "experiments", "b
 
 MOST_LINES = 400
 MOST_FILES = 20
-CROWDED = {
-    "experiments": "a script for each published table: `make experiment` finds it by its name",
-}
-"""A folder that may hold more files -> why."""
 
 GENERATED = "common/kernfed/v1"
 
@@ -71,11 +67,8 @@ def crowded(root: Path) -> Iterator[str]:
             yield f"{file} has {lines} lines, and {MOST_LINES} are the most: look for its second subject"
     folders = collections.Counter(file.parent.as_posix() for file in files if file.name != "__init__.py")
     for folder, count in folders.items():
-        if count > MOST_FILES and folder not in CROWDED:
+        if count > MOST_FILES:
             yield f"{folder} has {count} files, and {MOST_FILES} are the most: make rooms"
-    yield from (
-        f"{folder} is not crowded: strike it from CROWDED" for folder in CROWDED if folders[folder] <= MOST_FILES
-    )
 
 
 def _room(module: str, names: set[str]) -> str | None:

@@ -14,6 +14,7 @@ UNIT = TESTS / "unit"
 ROOMS = {
     "client": ROOT / "client" / "kernfed_client",
     "common": ROOT / "common" / "kernfed",
+    "experiments": ROOT / "experiments",
     "server": ROOT / "server" / "kernfed_server",
     "simulation": ROOT / "simulation" / "kernfed_simulation",
 }
