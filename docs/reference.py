@@ -91,10 +91,16 @@ def render(text: str) -> str:
         elif match["kind"] == "records":
             body = _records(match["of"])
         else:
-            body = _errors(match["body"]) if match["of"] == "errors" else _model(MODELS[match["of"]])
+            body = _errors(match["body"]) if match["of"] == "errors" else _model(_model_of(match["of"]))
         return f"{match['begin']}{body}{match['end']}"
 
     return TABLE.sub(table, text)
+
+
+def _model_of(name: str) -> type[BaseModel]:
+    if name not in MODELS:
+        raise SystemExit(f"a page has a table of {name}, which no file has: take its heading out of the page")
+    return MODELS[name]
 
 
 def _model(model: type[BaseModel]) -> str:
@@ -127,11 +133,6 @@ def _scope(field: FieldInfo) -> str:
 def _unused_where(unused: Unused) -> str:
     tasks = f", with `data.task = {' or '.join(json.dumps(task) for task in unused.tasks)}`" if unused.tasks else ""
     return "".join(f", with `{condition}`" for condition in unused.where.words()) + tasks
-
-
-def _parts(annotation: Any) -> list[Any]:
-    """Types inside an annotation, outermost first."""
-    return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
 
 
 def pages_of(method: str) -> list[str]:
