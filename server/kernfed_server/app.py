@@ -23,6 +23,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, admission, enrolment_server_credentials, server_credentials
 from kernfed.pki.records import IssuedCertificate, Revocation, live
+from kernfed.pki.registry_file import RENEWED
 from kernfed.pki.revocation_list import sign_list
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
@@ -108,7 +109,9 @@ class Coordinator:
     def _leave_out(self, client: str, certificates: Sequence[IssuedCertificate]) -> None:
         """A client that has no other certificate, as one that was renewed has, is out of every cohort."""
         if client not in enrolled_clients(certificates):
-            self.sessions.revoke(client)
+            own = [c for c in certificates if c.role is Role.CLIENT and c.name == client]
+            told = [(c.revoked_at, c.revoked_why) for c in own if c.revoked_at and c.revoked_why != RENEWED]
+            self.sessions.revoke(client, max(told, default=(None, ""))[1])
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] = lambda _: None) -> None:
         """Serve until `stop` is set; then close the rounds that can be closed in time, tell the clients, and go.

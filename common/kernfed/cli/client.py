@@ -50,7 +50,7 @@ def list_clients(
 
 def _state(client: ClientInfo) -> str:
     if client.revoked:
-        return "revoked"
+        return f"revoked: {clean(client.revoked_why)}" if client.revoked_why else "revoked"
     return "connected" if client.connected else "away" if client.last_seen_at else "never seen"
 
 

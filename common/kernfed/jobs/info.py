@@ -94,6 +94,8 @@ class ClientInfo:
     """Jobs that it works for now."""
     revoked: bool = False
     """Whether its certificates were revoked, and it holds no other."""
+    revoked_why: str = ""
+    """The reason that the operator gave who did so; empty: none given, or not revoked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -691,6 +691,7 @@ class Client(google.protobuf.message.Message):
     JOB_IDS_FIELD_NUMBER: builtins.int
     PEER_FIELD_NUMBER: builtins.int
     REVOKED_FIELD_NUMBER: builtins.int
+    REVOKED_WHY_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name in its certificate."""
     connected: builtins.bool
@@ -703,6 +704,8 @@ class Client(google.protobuf.message.Message):
     """Where it connects from."""
     revoked: builtins.bool
     """Whether its certificates were revoked, and it holds no other."""
+    revoked_why: builtins.str
+    """Why, where it was revoked and the operator who did it said; at most 200 characters."""
     @property
     def last_seen_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was last heard of."""
@@ -732,9 +735,10 @@ class Client(google.protobuf.message.Message):
         job_ids: collections.abc.Iterable[builtins.str] | None = ...,
         peer: builtins.str = ...,
         revoked: builtins.bool = ...,
+        revoked_why: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "last_seen_at", b"last_seen_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "revoked", b"revoked", "software_version", b"software_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "revoked", b"revoked", "revoked_why", b"revoked_why", "software_version", b"software_version"]) -> None: ...
 
 Global___Client: typing_extensions.TypeAlias = Client
 

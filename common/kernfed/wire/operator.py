@@ -21,6 +21,8 @@ _STATES: Final = {
     JobState.FAILED: pb.JOB_STATE_FAILED,
     JobState.CANCELLED: pb.JOB_STATE_CANCELLED,
 }
+_MOST_WHY: Final = 200
+"""Characters of the reason for a revocation, which an operator may give at any length."""
 _STATE_NAMES: Final = {number: state for state, number in _STATES.items()}
 
 
@@ -160,6 +162,7 @@ def client_to_proto(client: ClientInfo) -> pb.Client:
         job_ids=client.job_ids,
         peer=client.peer,
         revoked=client.revoked,
+        revoked_why=client.revoked_why[:_MOST_WHY],
     )
 
 
@@ -176,6 +179,7 @@ def client_from_proto(msg: pb.Client) -> ClientInfo:
         last_seen_at=_datetime(msg, "last_seen_at"),
         job_ids=tuple(msg.job_ids),
         revoked=msg.revoked,
+        revoked_why=msg.revoked_why,
     )
 
 

@@ -29,8 +29,8 @@ class Sessions(Protocol):
         """Every client that is connected or was, since the coordinator started."""
         ...
 
-    def revoked(self) -> Collection[str]:
-        """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
+    def revoked(self) -> Mapping[str, str]:
+        """The clients whose certificates were revoked, and who did not connect with a new one, each with the reason."""
         ...
 
     async def wait_change(self, timeout_s: float) -> None:
@@ -77,7 +77,7 @@ class ClientBook:
         known = await self.enrolled() if named else None
         unknown = sorted(set(named) - known) if known is not None else []
         if unknown:
-            revoked = set(self._sessions.revoked())
+            revoked = self._sessions.revoked()
             strange, gone = [c for c in unknown if c not in revoked], [c for c in unknown if c in revoked]
             told = [f"{', '.join(strange)}, not enrolled in this federation"] if strange else []
             told += [f"{', '.join(gone)}, revoked; enrol it anew with a token, or leave it out"] if gone else []
@@ -100,9 +100,14 @@ class ClientBook:
         for job_id, cohort in sorted(running.items()):
             for name in cohort:
                 jobs.setdefault(name, []).append(job_id)
-        revoked = set(self._sessions.revoked()) - enrolled
+        revoked = {name: why for name, why in self._sessions.revoked().items() if name not in enrolled}
         return [
-            replace(client, job_ids=tuple(jobs.get(name, ())), revoked=name in revoked)
+            replace(
+                client,
+                job_ids=tuple(jobs.get(name, ())),
+                revoked=name in revoked,
+                revoked_why=revoked.get(name, ""),
+            )
             for name, client in sorted(found.items())
         ]
 

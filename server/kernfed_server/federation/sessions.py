@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +68,8 @@ class SessionRegistry:
         self._began = time.monotonic()
         self._left: dict[str, float] = {}
         """When clients that have no session lost it."""
-        self._revoked: set[str] = set()
+        self._revoked: dict[str, str] = {}
+        """Clients that have no certificate any more, each with the reason that the operator gave."""
         self._cut: dict[str, str] = {}
         """Serials of certificates that were revoked in this life, each with the words for its holder."""
         self._revoked_operators: pb.ConnectResponse | None = None
@@ -126,7 +127,7 @@ class SessionRegistry:
             known_tasks=_known_tasks(hello),
         )
         self._sessions[info.name] = session
-        self._revoked.discard(info.name)
+        self._revoked.pop(info.name, None)
         self._seen[info.name] = session.info
         self._changed()
         return session
@@ -188,9 +189,9 @@ class SessionRegistry:
         coming = self._began + ON_THEIR_WAY_S
         return {name: self._left.get(name, coming) for name in clients if name not in self._sessions}
 
-    def revoke(self, name: str) -> None:
+    def revoke(self, name: str, why: str = "") -> None:
         """A client has no certificate any more: it is out of every step, those under way and those to come."""
-        self._revoked.add(name)
+        self._revoked[name] = why
         for call in list(self._calls.values()):
             call.on_revoked(name)
 
@@ -202,9 +203,9 @@ class SessionRegistry:
         session = self._sessions.get(name)
         return self._seen[name] if session is None else replace(self._seen[name], last_seen_at=session.heard_at)
 
-    def revoked(self) -> Collection[str]:
-        """Names of the clients whose certificates were revoked, and who did not connect with a new one."""
-        return frozenset(self._revoked)
+    def revoked(self) -> Mapping[str, str]:
+        """The clients whose certificates were revoked, and who did not connect with a new one, each with the reason."""
+        return dict(self._revoked)
 
     async def wait_change(self, timeout_s: float) -> None:
         """Wait until a client comes, goes or reports something, at most `timeout_s` seconds."""

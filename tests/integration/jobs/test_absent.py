@@ -29,3 +29,5 @@ async def test_a_job_goes_on_without_the_absent_and_the_revoked(tmp_path: Path) 
         assert len(ended.of(EventKind.CLIENT_MISSING, "c")) >= ended.info.round_num - gone.round_num
         [failed] = ended.of(EventKind.CLIENT_FAILED, "b")
         assert failed.reason == RevokedError.reason
+        listed = {client.name: client.revoked_why for client in await fed.operator.clients() if client.revoked}
+        assert listed == {"b": "left the study"}

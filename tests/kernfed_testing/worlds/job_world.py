@@ -48,7 +48,7 @@ class FakeSessions:
         """What clients report that they compute on; `cpu` where a test says nothing else."""
         self.ended: list[tuple[str, str]] = []
         self.signed: list[str] = []
-        self.gone: frozenset[str] = frozenset()
+        self.gone: dict[str, str] = {}
         """Clients whose certificates were revoked."""
         self._change = asyncio.Event()
         self.connect(*names)
@@ -70,7 +70,7 @@ class FakeSessions:
     def clients(self) -> dict[str, ClientInfo]:
         return self.infos
 
-    def revoked(self) -> frozenset[str]:
+    def revoked(self) -> dict[str, str]:
         return self.gone
 
     async def wait_change(self, timeout_s: float) -> None:

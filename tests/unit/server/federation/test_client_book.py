@@ -47,7 +47,7 @@ async def test_when_a_client_was_heard_is_stored_now_and_then() -> None:
 async def test_a_job_for_a_revoked_client_says_that_it_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside names that nobody knows, and with who is enrolled."""
     sessions = FakeSessions("a")
-    monkeypatch.setattr(sessions, "revoked", lambda: ["gone"])
+    monkeypatch.setattr(sessions, "revoked", lambda: {"gone": "lost"})
     book = ClientBook(Books(), sessions, lambda: {"a"})  # type: ignore[arg-type]  # what is asked of a store here
     with pytest.raises(UnknownClientError) as refused:
         await book.refuse_strangers(["a", "gone", "vx"])

@@ -115,13 +115,13 @@ async def test_cut_and_drain(registry: SessionRegistry) -> None:
 @pytest.mark.redteam
 def test_a_hello_after_the_revocation(registry: SessionRegistry) -> None:
     """Who called before, and keeps its hello back until it was revoked, gets no session; a new certificate does."""
-    registry.revoke("a")
+    registry.revoke("a", "lost")
     registry.cut(frozenset({"serial-a"}), "REVOKED", "ask for a new token")
     with pytest.raises(RevokedError, match="ask for a new token"):
         connect(registry, "a")
-    assert (registry.present(), registry.revoked()) == (frozenset(), {"a"})
+    assert (registry.present(), registry.revoked()) == (frozenset(), {"a": "lost"})
     registry.open(ClientInfo("a"), "another", pb.Hello(protocol_version=1, instance_id="2"))
-    assert (registry.present(), set(registry.revoked())) == (frozenset({"a"}), set())
+    assert (registry.present(), registry.revoked()) == (frozenset({"a"}), {})
 
 
 async def test_revoked_operators_are_announced(registry: SessionRegistry) -> None:
