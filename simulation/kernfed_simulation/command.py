@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernfed.cli.glances import print_overview
 from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import print_json, print_note, print_table
 from kernfed.cli.watching import QUIET_ROUNDS_S
@@ -19,6 +20,7 @@ from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.named_files import attach_files
 from kernfed.maths.tasks import TASKS, shown_metrics
 from kernfed.methods.registry import method_of
+from kernfed.report.sections import at_a_glance
 from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation import sweep as sweeps
 from kernfed_simulation.federation import from_client_files, from_data_file
@@ -69,6 +71,7 @@ def run(
             if parsed.report:
                 _write_report(out)
 
+    told = {e.event.message: e.event.finding for e in done.events if e.event.kind is EventKind.FINDING}
     if as_json:
         print_json(
             {
@@ -80,11 +83,15 @@ def run(
                 "pooled": done.final.pooled,
                 "clients": done.final.clients,
                 "training": done.final.training,
+                **{overview.key: overview.value for overview in at_a_glance(told)},
                 "out": str(out) if out else None,
             }
         )
     elif done.final.clients:
         _print_scores(parsed, done.final.clients, done.final.pooled)
+    elif not method_of(parsed.method).leaves_model:
+        for overview in at_a_glance(told):
+            print_overview(overview)
     if not as_json and out is not None:
         print_note(f"results: {out}")
     if done.error is not None:
@@ -128,6 +135,10 @@ def _sweep(
     """The job at every combination of the sweep's values; a table, and files where `--out` names a folder."""
     if job.data is None or named_files(job):
         raise ConfigError(f"--sweep is for methods on data that name no file; {job.method.name} is none of them")
+    if not method_of(job.method).leaves_model:
+        raise ConfigError(
+            f"--sweep compares models, and a job of method {job.method.name} leaves none; run it as it is"
+        )
     metric = TASKS[job.data.task].main_metric
     runs = sweeps.combinations(job, [sweeps.parse_axis(text) for text in sweep])
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from kernfed.artifact_names import FINDINGS, JOB_JSON
+from kernfed.cli.glances import print_overview
 from kernfed.cli.job_text import (
     client_table,
     duration_text,
@@ -32,7 +33,7 @@ from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile, load_job, parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed.methods.registry import METHODS
-from kernfed.report.sections import overviews
+from kernfed.report.sections import at_a_glance
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
 
@@ -143,12 +144,7 @@ def show(
     """Show a job: settings with defaults, cohort, state, metrics per client, notes and failures."""
     job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
     findings, kept = _left(job, identity, coordinator)
-    told_at_a_glance = [
-        overview
-        for name, make in overviews().items()
-        if name in findings
-        if (overview := make(findings[name])).table.rows
-    ]
+    told_at_a_glance = at_a_glance(findings)
     settings, release = dict(job.settings or kept), ""
     if not settings:  # a coordinator of before says what was submitted, and no defaults
         settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
@@ -193,9 +189,7 @@ def show(
         typer.echo("")
         print_table(columns, rows, title=f"last metrics, {METHODS[job.method].measured}")
     for overview in told_at_a_glance:
-        typer.echo("")
-        rows = [[clean(cell) for cell in row] for row in overview.table.rows]
-        print_table(list(overview.table.columns), rows, title=overview.title)
+        print_overview(overview)
     if told:
         typer.echo("\nnotes and failures")
         for numbered in told[-50:]:

@@ -113,6 +113,10 @@ class Method(Generic[S]):
     """What a job of the method may ask of the data's schema beside what its file says: field to value."""
     reads_stream: bool = False
     """Whether clients learn from the partition `stream` where they have one."""
+    all_rows: bool = False
+    """Whether a job takes all rows of `train` as they are: none is held out, and none moves since it stands far out."""
+    leaves_model: bool = True
+    """Whether there is a model at the end, at the coordinator or at clients, by which rows can be predicted."""
 
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""

@@ -37,6 +37,15 @@ ONE_ROUND = Unused("evaluate_every", "measures its models once")
 MAX_SHARE = "cohort.max_share"
 ROW_QUORUM = "cohort.min_rows_fraction"
 NO_RIDGE_ALONE = Unused("local_shared", "compares itself with no ridge model of each client")
+ALL_ROWS = (
+    NO_RIDGE_ALONE,
+    Unused("data.test_fraction", "takes all rows, and holds none out"),
+    Unused("data.split", "takes all rows, and holds none out"),
+    Unused("data.scales", "takes rows that stand far out as they are"),
+    Unused("features", "takes the columns without a feature map"),
+    Unused(MAX_SHARE, "counts each row once"),
+)
+"""Of methods that take all rows as they are (`Method.all_rows`), column by column."""
 
 
 class AveragedSettings(MethodSection):

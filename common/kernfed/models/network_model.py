@@ -139,8 +139,8 @@ def load_predictor(folder: Path | str) -> Model:
     place = Path(folder)
     if not (place / MODEL_FACTS).exists() and (place / JOB_JSON).is_file():
         raise ConfigError(
-            f"{folder} holds a job's files and no model: the job failed, or every client keeps a model of its own "
-            "(personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
+            f"{folder} holds a job's files and no model: the job failed, its method leaves none, or every client keeps "
+            "a model of its own (personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
         )
     return load(place, LOADERS, PAIR)
 

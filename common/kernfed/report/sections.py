@@ -86,6 +86,12 @@ def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
     return {**shared, **of_methods}
 
 
+def at_a_glance(findings: Mapping[str, Any]) -> list[Overview]:
+    """The overviews of a job's findings, by name as in `findings.json`, but those that have nothing to tell."""
+    found = [make(findings[name]) for name, make in overviews().items() if name in findings]
+    return [overview for overview in found if overview.table.rows]
+
+
 def end_section(finding: EndFinding) -> Section:
     """Make the section."""
     return Section("How the job ended", finding.words[:1].upper() + finding.words[1:] + ".", table=_table(finding))

@@ -55,6 +55,13 @@ def alike(setup: Setup, _settings: Any) -> tuple[Mapping[str, float], str]:
     return dict.fromkeys(setup.agreed.num_rows, 1.0), ALIKE
 
 
+def as_they_are(job: JobFile, _resumed: State | None) -> JobFile:
+    """The job of a method that takes all rows as they are, for `Workflow.adapt`: no row is bounded by a scale."""
+    if job.data is None:
+        return job
+    return job.model_copy(update={"data": job.data.model_copy(update={"scales": "moments"})})
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A method at the coordinator; `kernfed.methods.base.Method` says what a job of it needs."""

@@ -86,6 +86,7 @@ METHODS = installed(
         "vm-kofl": {"name": "vm-kofl", **SMALL},
         "em-kofl": {"name": "em-kofl", **SMALL},
         "perfedavg": {"name": "perfedavg", **STREAM},
+        "describe": {"name": "describe"},
         "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
     }
 )
@@ -96,7 +97,8 @@ def job_of(method: Mapping[str, Any], folder: Path) -> tuple[JobFile, dict[str, 
     if method["name"] == "distill":
         job, _, files = made_job(folder, **{k: v for k, v in method.items() if k != "name"})
         return job, files
-    data = {"task": "regression", "target": "y", "features": COLUMNS, "standardise": "noise" not in method}
+    data: dict[str, Any] = {"task": "regression", "target": "y", "features": COLUMNS}
+    data |= {"standardise": False} if "noise" in method else {}
     whole: dict[str, Any] = {"name": "job", "method": method, **({} if method["name"] == "probe" else {"data": data})}
     if "features" in JobFile.model_validate(whole).plan():
         whole["features"] = {"num_frequencies": 10}

@@ -11,11 +11,11 @@ import pytest
 import structlog
 
 from kernfed.jobs.metrics_file import read_metrics
+from kernfed.methods.registry import METHODS
 from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
 from kernfed_testing.forked import run_module
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.methods.installed import STREAMING
 from kernfed_testing.places import HEART
 
 pytestmark = pytest.mark.slow
@@ -72,15 +72,13 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("method", STREAMING[:1])
-def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path, method: str) -> None:
+@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
+def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path) -> None:
     """Accuracy and log-loss of predictions made before learning, with what each client reaches alone."""
     plan = (HEART / "dkrr.toml").read_text()
     start = plan.index("[method]")
     rest = plan[plan.index("\n[", start) :] if "\n[" in plan[start:] else ""
-    text = (
-        plan[:start] + f'[method]\nname = "{method}"\nbatch_rows = 10\nnum_frequencies = 5\n' + without_features(rest)
-    )
+    text = plan[:start] + '[method]\nname = "online"\nbatch_rows = 10\nnum_frequencies = 5\n' + without_features(rest)
     (tmp_path / "stream.toml").write_text(text)
     dealt = ("--data", HEART / "data" / "cleveland.csv", "--partition", "iid", "--clients", 3)
     done = run_module("kernfed_simulation", tmp_path / "stream.toml", *dealt, cwd=tmp_path)
@@ -160,3 +158,23 @@ def test_wrong_use_is_one_clear_message_and_an_exit_code(
     assert message in shown.err
     assert "Traceback" not in shown.err
     assert shown.out == ""
+
+
+@pytest.mark.skipif("describe" not in METHODS, reason="its room was taken away")
+def test_what_a_job_without_a_model_found_is_printed(tmp_path: Path) -> None:
+    """Statistics are a table on stdout, and under their name in JSON; there is no model to sweep over."""
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'name = "d"\n[method]\nname = "describe"\n[data]\ntask = "binary"\ntarget = "disease"\n'
+        'features = ["age", "sex"]\nmissing = "drop-rows"\n'
+    )
+    rows = ["--data", HEART / "data/cleveland.csv", "--partition", "iid", "--clients", "2"]
+    done = run_module("kernfed_simulation", job, *rows, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "statistics of the columns" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == ["age", "sex", "disease"]
+    found = json.loads(run_module("kernfed_simulation", job, *rows, "--json", cwd=tmp_path).stdout)
+    assert [column["rows"] for column in found["describe"]["pooled"]] == [303, 303, 303]
+    swept = run_module("kernfed_simulation", job, *rows, "--sweep", "num_bins=5,10", cwd=tmp_path)
+    assert swept.returncode == 3
+    assert "leaves none" in swept.stderr

@@ -64,6 +64,8 @@ class PartitionData:
     """Where the rows stand among all records of the file; None: their own columns decide."""
     word: Words | None = None
     """What tells each row from all others of any file, (n,), whatever the job's columns are; None: its columns do."""
+    gaps: tuple[int, ...] = ()
+    """Rows of the file without a value, per feature and of the target last; empty: nothing is known of any."""
 
     def __post_init__(self) -> None:
         """Bring the rows into order in memory."""
@@ -84,11 +86,12 @@ class PartitionData:
             self.row_numbers[rows],
             records=None if self.records is None else self.records.take(rows),
             word=None if self.word is None else self.word[rows],
+            gaps=self.gaps,
         )
 
     def by_itself(self) -> PartitionData:
         """The same rows, as if their file had no others."""
-        return self if self.records is None else replace(self, records=self.records.by_themselves())
+        return replace(self, gaps=(), records=None if self.records is None else self.records.by_themselves())
 
     @property
     def group(self) -> Integers | None:
@@ -205,7 +208,9 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
     places = np.flatnonzero(within)[kept]
     records, word = None if records is None else records.take(places), None if word is None else word[places]
     num_outside = int(found.any(axis=1).sum())
-    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, counts(schema, found), records, word)
+    gaps = (*np.isnan(table.x).sum(axis=0).tolist(), int(table.absent_targets.sum()))
+    outside = counts(schema, found)
+    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, outside, records, word, gaps)
 
 
 def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags, Flags]:

@@ -6,4 +6,12 @@ from kernfed.methods.base import Method, Needs, table
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
 
-METHODS = table(Method(ProbeSettings, rounds=lambda s: s.rounds, needs=lambda _: Needs.NOTHING, steps=(EchoRequest,)))
+METHODS = table(
+    Method(
+        ProbeSettings,
+        rounds=lambda s: s.rounds,
+        needs=lambda _: Needs.NOTHING,
+        steps=(EchoRequest,),
+        leaves_model=False,
+    )
+)

@@ -1,0 +1,1 @@
+"""Statistics of columns: what both halves share."""

@@ -1,0 +1,1 @@
+"""Statistics of columns: the coordinator's half."""
