@@ -14,8 +14,10 @@ class DivergedRunError(DivergedError):
     """A run was stopped since its iteration diverges.
 
     Attributes:
-        weights: Those with the best certificate before the run was stopped, shape (M, C); None where `model` is given.
+        weights: Those with the best certificate before the run was stopped, shape (M, C); None where `model` is given,
+            or `Run.sound` says what is left.
         model: What the job leaves; of `weights`, once `kernfed_server.jobs.execute.execute` has passed the error on.
+            None: its clients have it.
         measure: Measures at the clients what the job leaves, so that no metrics of the diverged model stand for it.
     """
 

@@ -16,7 +16,6 @@ from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.ledger import SPREAD
 from kernfed.federation.messages.data import LearningTask
 from kernfed.federation.messages.evaluation import EvaluateRequest, Evaluation, MetricSums
-from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 
@@ -43,14 +42,9 @@ async def evaluate(
     if not setup.baseline.clients:  # nobody could be measured before round 1, which was noted then
         return RoundMetrics(training=training or {})
     request = EvaluateRequest(weights=weights, local_ridge=0.0, include_global=True)
-    try:
-        found = await measured(cohort.ask(request), setup.schema.task, run)
-    except DivergedError as err:
-        sound = run.sound
-        if sound is None:
-            raise
-        raise DivergedRunError(str(err), sound, measure=lambda: evaluate(setup, cohort, run, sound, training)) from err
-    run.sound = weights
+    found = await measured(cohort.ask(request), setup.schema.task, run)
+    means = {"feature_mean": setup.agreed.feature_mean, "target_mean": setup.agreed.target_mean}
+    run.came_to({"weights": weights, **means}, found)
     return replace(setup.baseline.merged(found), training=training or {})
 
 

@@ -22,12 +22,13 @@ from kernfed.methods.shared_settings import MAX_SHARE
 from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.evaluation import measured_once
+from kernfed_server.jobs.evaluation import evaluate, measured_once
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.agreement import Earlier
 from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
+from kernfed_server.jobs.state import State
 from kernfed_server.jobs.verdict import end_of, far_off, worse_than_mean
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
@@ -116,6 +117,7 @@ async def _carry_out(
         setup = dataclasses.replace(setup, baseline=await measured_once(run, "local models", measure))
     if files:
         setup = dataclasses.replace(setup, files=files)
+    _leave_linear(job, setup, workflow, cohort, run)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
     except NumericalError as err:
@@ -124,17 +126,21 @@ async def _carry_out(
             err.args = (f"{err}. {cohort.loudest.words}",)
         if not isinstance(err, DivergedError):
             raise
-        if isinstance(err, DivergedRunError) and err.weights is not None:
-            err.model = await asyncio.to_thread(workflow.model, job, setup, err.weights)
         if cohort.loudest is None and "method." not in str(err) and (keys := _step_keys(job)):
             err.args = (f"{err}; lower {' or '.join(keys)}",)
         if run.former:
             err.args = (f"{err}. {_began(run)}",)
-        if isinstance(err, DivergedRunError):
-            await _measure_what_is_left(err, run)
-            run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
-            _tell_end(run, setup, workflow)
-        raise
+        good = await _last_good(err, run)
+        if good is None:
+            raise
+        if good.weights is not None:
+            good.model = await asyncio.to_thread(workflow.model, job, setup, good.weights)
+        await _measure_what_is_left(good, run)
+        run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
+        _tell_end(run, setup, workflow)
+        if words := worse_than_mean(run.measured):
+            run.note(words)
+        raise good from err
     run.tell_odd()
     _tell_end(run, setup, workflow)
     if words := worse_than_mean(run.measured):
@@ -189,6 +195,32 @@ def _tell_end(run: Run, setup: Setup, workflow: Workflow) -> None:
     if end is not None:
         run.publish(end)
         run.note(f"end: {end.words}")
+
+
+def _leave_linear(job: JobFile, setup: Setup, workflow: Workflow, cohort: Cohort, run: Run) -> None:
+    """Say how a round that `evaluate` measured is left, where the method has no way of its own."""
+
+    def centred(of: State) -> Setup:
+        return setup.centred_by(of["feature_mean"], of["target_mean"])
+
+    async def leave(of: State) -> Model:
+        return await asyncio.to_thread(workflow.model, job, centred(of), of["weights"])
+
+    run.sound.leave_by(leave, lambda of: evaluate(centred(of), cohort, run, of["weights"]))
+
+
+async def _last_good(err: DivergedError, run: Run) -> DivergedRunError | None:
+    """The error with what the job leaves; None where there is nothing."""
+    if isinstance(err, DivergedRunError):
+        return err
+    round_num = run.sound.round_num
+    if round_num is None:
+        run.note("the run diverged, and no round before was measured that is not far off: there is no model to leave")
+        return None
+    run.note(f"the job leaves what round {round_num} came to: of the rounds that were measured it has the least error")
+    left = await run.sound.left()
+    given = {"weights": left} if isinstance(left, np.ndarray) else {"model": left}
+    return DivergedRunError(str(err), **given, measure=run.sound.measure)
 
 
 async def _measure_what_is_left(err: DivergedRunError, run: Run) -> None:

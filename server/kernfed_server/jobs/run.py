@@ -20,6 +20,7 @@ from kernfed.methods.shares import SharesFinding
 from kernfed.metric_names import ROW_SHARE
 from kernfed_server.jobs.arrival import ROUNDING, Arrival, settling
 from kernfed_server.jobs.journal import Checkpoint, Journal, PartJournal
+from kernfed_server.jobs.sound import Sound
 from kernfed_server.jobs.start.agreed import AgreedValues
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import Arrays, State, json_array
@@ -38,7 +39,7 @@ that are held out; below 4 their content in the job's columns decided; below 5 r
 ridge where the job did not say so."""
 _MOVEMENTS = 6
 """Rounds whose movements are remembered: as many as tell a contraction."""
-_OF_ONE_JOB = ("clients", "arrival", "measured")
+_OF_ONE_JOB = ("clients", "arrival", "measured", "sound")
 """What another job that goes on from this one does not take over."""
 _RULE = f"{_OWN}rule."
 """The same of numbers that stand for rules of the settings."""
@@ -67,8 +68,7 @@ class Run:
         """Of the last round that was measured."""
         self.resolved: Mapping[str, float] = {}
         """Numbers that stand for rules of the method's settings, by key."""
-        self.sound: Array | None = None
-        """Weights of the last round that was measured and made sense; for a run that diverges later."""
+        self.sound: Sound[Array | Model | None] = Sound()
         self.arrival: Arrival | None = None
         """What the workflow said of its end, so far."""
         self.rules = RULES if resumed is None else 0
@@ -184,7 +184,7 @@ class Run:
         journal = PartJournal(self._told_by_part, self._write, keep, measured)
         checkpoint = None if resumed is None else Checkpoint(self._round, resumed)
         inner = Run(self._cohort, journal, checkpoint, self._evaluate_every)
-        inner._round, inner._whole, inner.agreed = self._round, self, self.agreed
+        inner._round, inner._whole, inner.agreed, inner.sound = self._round, self, self.agreed, self.sound
         return inner
 
     async def write_agreed(self) -> None:
@@ -192,7 +192,7 @@ class Run:
         if not self.agreed.unwritten or self._recorded:  # the next round's checkpoint takes it along
             return
         state = {} if self._resumed is None else self._resumed.state
-        await self._journal.checkpoint(Checkpoint(self._round, {**state, **self._own_state()}, closes=False))
+        await self._journal.checkpoint(Checkpoint(self._round, self._whole_state(state), closes=False))
         self.agreed.unwritten = False
 
     def evaluates(self, round_num: int, last: int) -> bool:
@@ -206,7 +206,7 @@ class Run:
         await self._write(round_num, state)
 
     async def _write(self, round_num: int, state: Arrays) -> None:
-        await self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+        await self._journal.checkpoint(Checkpoint(round_num, self._whole_state(state)))
         self._round, self._recorded = round_num, True
 
     def _told_by_part(self, event: JobEvent) -> None:
@@ -229,7 +229,7 @@ class Run:
         """
         self._closed(round_num, metrics)
         self._round, self._recorded = round_num, True
-        return self._journal.checkpoint(Checkpoint(round_num, {**state, **self._own_state()}))
+        return self._journal.checkpoint(Checkpoint(round_num, self._whole_state(state)))
 
     def _closed(self, round_num: int, metrics: RoundMetrics | None) -> None:
         """Tell a round's metrics, with the rows behind it."""
@@ -244,6 +244,10 @@ class Run:
     def moved(self, before: Array, after: Array) -> None:
         """Note by which part of its size this round moved what is learned."""
         self._movements = [*self._movements[1 - _MOVEMENTS :], relative_movement(before, after)]
+
+    def came_to(self, arrays: Arrays, metrics: RoundMetrics) -> None:
+        """Tell what the open round came to, where it was measured; see `Sound.tell`."""
+        self.sound.tell(self._round + 1, arrays, metrics)
 
     def ends(self, arrival: Arrival) -> None:
         """Say how the job ended; best before its last round is recorded, which then keeps it through a crash."""
@@ -266,19 +270,20 @@ class Run:
         self.measured = metrics
         self._journal.event(JobEvent(EventKind.ROUND_CLOSED, self._round + 1, metrics=metrics))
 
-    def _own_state(self) -> Arrays:
-        """What a later life of the run has to know of this one."""
+    def _whole_state(self, state: Arrays) -> Arrays:
+        """A workflow's state, and what a later life of the run has to know of this one."""
         own = {f"{_OWN}rules": np.array([self.rules])}
         own |= {_RULE + key: np.array([number]) for key, number in self.resolved.items()}
         if self._whole is None:
             own |= {f"{_OWN}clients": json_array(self._cohort.book), **self.agreed.to_arrays()}
+            own |= {_OWN + name: array for name, array in self.sound.to_arrays(state).items()}
         if self._movements:
             own[f"{_OWN}movements"] = np.array(self._movements)
         if self.arrival is not None:
             own[f"{_OWN}arrival"] = json_array(self.arrival.to_json())
         if self.measured.pooled:
             own[f"{_OWN}measured"] = json_array(asdict(self.measured))
-        return own
+        return {**state, **own}
 
     def _recall(self, own: State) -> None:
         if "rules" in own:
@@ -291,6 +296,8 @@ class Run:
             self.arrival = Arrival(**own.json("arrival"))
         if "measured" in own:
             self.measured = RoundMetrics(**own.json("measured"))
+        if self._resumed is not None:
+            self.sound.recall(own, self._resumed.state)
 
     def keep(self, model: Callable[[], Model | None]) -> None:
         """Say how the model of now is made, for a job that is cancelled or fails: it leaves the last one kept.

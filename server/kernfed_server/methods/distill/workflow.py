@@ -41,6 +41,7 @@ from kernfed_server.jobs.evaluation import measured, measured_once
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.state import State
 from kernfed_server.methods.base import Workflow, alike
 from kernfed_server.methods.distill.former import begun_with
 from kernfed_server.methods.distill.state import Iteration
@@ -72,6 +73,7 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     public = await asyncio.to_thread(unpack, setup.files[settings.public], len(setup.schema.features))
     job = _Distillation(setup, settings, cohort, run, public)
     await job.prepare()
+    run.sound.leave_by(job.left, job._alone)
     state = Iteration.resume(run.resumed, cohort.clients) if run.resumed else Iteration.start(cohort.clients)
     if state.finished:
         return job.result(state)
@@ -258,7 +260,9 @@ class _Distillation:
                 choose=state.finished and better,
                 blend=state.finished and blend,
             )
-            metrics = replace(self.baseline.merged(await self._measure(measure)), training=training)
+            found = await self._measure(measure)
+            self.run.came_to({"consensus": state.consensus}, found)
+            metrics = replace(self.baseline.merged(found), training=training)
         if state.finished:
             request = KeepDistilledRequest(trained_round=round_num, targets=state.consensus, choose=better, blend=blend)
             kept = await self.run.optional(self.cohort.ask(request), "not all clients could keep their models")
@@ -343,7 +347,11 @@ class _Distillation:
         )
         return DivergedRunError(message, model=self._consensus(state.steadiest), measure=self._alone)
 
-    async def _alone(self) -> RoundMetrics:
+    async def left(self, of: State) -> PublicConsensus:
+        """The consensus of a round that was measured, for a run that diverges later in another way."""
+        return self._consensus(of["consensus"])
+
+    async def _alone(self, _of: State | None = None) -> RoundMetrics:
         """Metrics of what clients have where the consensus moved away: their own models, measured before round 1."""
         return self.baseline
 

@@ -14,6 +14,7 @@ from kernfed.methods.heads.messages import HeadGradientRequest, HeadLossesReques
 from kernfed.methods.heads.safe_newton import choose_step_size, line_search_sizes
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.run import Members
+from kernfed_server.jobs.state import State
 from kernfed_server.methods.heads.newton_steps import LBFGS, HeadTrainer
 
 _DIVERGED_FACTOR = 5.0
@@ -114,5 +115,5 @@ def _check_divergence(
     )
     problem = trainer.problem
     raise DivergedRunError(
-        str(error), problem.whole(good), measure=lambda: problem.evaluate(good, {"uploads": problem.uploads})
+        str(error), problem.whole(good), measure=lambda: problem.measure_left(State({"weights": good}))
     ) from error

@@ -43,6 +43,7 @@ from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.state import State
 
 HeadSettings = FedAvgSettings | FedNewSettings | FedProxSettings | FedSophiaSettings | NewtonSettings
 _FREE_BIAS = "free_bias"
@@ -225,7 +226,16 @@ class HeadProblem:
             return RoundMetrics(training=training)
         request = EvaluateHeadRequest(weights=weights, ridge=self.ridge, include_global=True, include_local=False)
         found = await measured(self.cohort.ask(request), self.setup.schema.task, self.run)
+        self.run.came_to({"weights": weights}, found)
         return replace(baseline.merged(found), training=training)
+
+    async def left(self, of: State) -> Array:
+        """The head of a round that was measured, for a run that diverges later."""
+        return self.whole(of["weights"])
+
+    async def measure_left(self, of: State) -> RoundMetrics:
+        """Its metrics."""
+        return await self.evaluate(of["weights"], {"uploads": self.uploads})
 
     async def measure_local(self) -> RoundMetrics:
         """Measure the head that every client trains alone."""
@@ -315,6 +325,7 @@ async def open_head(
     )
     problem.setup = replace(setup, baseline=await measured_once(run, "local heads", problem.measure_local))
     problem.started = time.monotonic()
+    run.sound.leave_by(problem.left, problem.measure_left)
     if run.resumed is not None and "uploads" in run.resumed:
         problem.uploads = run.resumed.number("uploads")
     return problem

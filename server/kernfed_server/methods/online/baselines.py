@@ -35,6 +35,7 @@ from kernfed.methods.online.settings import (
 )
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.kernels import KernelParameters
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
@@ -184,9 +185,9 @@ class _SharedWeights:
         """See `online_rounds.Method.to_arrays`."""
         return {**self.kernels.to_arrays(), "log_weights": self.hedge.log_weights}
 
-    def model(self, round_num: int) -> Model:
+    def model(self, arrays: Arrays, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        return self.kernels.model(round_num)
+        return self.kernels.model(arrays, round_num)
 
 
 class _DrawnKernel:
@@ -247,9 +248,9 @@ class _DrawnKernel:
         """See `online_rounds.Method.to_arrays`."""
         return self._shared.to_arrays()
 
-    def model(self, round_num: int) -> Model:
+    def model(self, arrays: Arrays, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        return self._shared.model(round_num)
+        return self._shared.model(arrays, round_num)
 
 
 class _Network:
@@ -290,7 +291,7 @@ class _Network:
         """See `online_rounds.Method.to_arrays`."""
         return {"weights": self.weights}
 
-    def model(self, round_num: int) -> Model | None:
+    def model(self, arrays: Arrays, round_num: int) -> Model | None:
         """See `online_rounds.Method.model`; there is none that a client could use without its last row."""
-        del round_num
+        del arrays, round_num
         return None

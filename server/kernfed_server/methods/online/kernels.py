@@ -29,6 +29,7 @@ from kernfed.methods.online.server_step import (
 from kernfed.methods.online.settings import GRADIENT_BUDGET, KernelStreamSettings, OnlineSettings
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.state import Arrays
 from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.opening import draw_dictionary, fixed_rate, open_streams
@@ -246,6 +247,6 @@ class KernelParameters:
         moved = self._moved.copy()  # is written while the next round goes on
         return {"theta": state.theta, "squares": state.squares, "distance": state.distance, "moved": moved}
 
-    def model(self, round_num: int) -> Model:
+    def model(self, arrays: Arrays, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        return parameters(self._setup, self._opened, self.dictionary, self.state.theta.copy(), round_num)
+        return parameters(self._setup, self._opened, self.dictionary, arrays["theta"].copy(), round_num)

@@ -16,7 +16,7 @@ from kernfed.methods.online.pooled_ridge import KEEPS, PooledRidges, contradicti
 from kernfed.methods.online.settings import OnlineSettings
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.state import json_array
+from kernfed_server.jobs.state import Arrays, json_array
 from kernfed_server.methods.online.agreed import Opened, parameters
 from kernfed_server.methods.online.hindsight import InHindsight
 from kernfed_server.methods.online.opening import draw_dictionary
@@ -122,8 +122,8 @@ class RidgeParameters:
         """See `online_rounds.Method.to_arrays`."""
         return {**self._ridges.to_arrays(), _EVIDENCE: json_array(self._evidence)}
 
-    def model(self, round_num: int) -> Model:
+    def model(self, arrays: Arrays, round_num: int) -> Model:
         """See `online_rounds.Method.model`."""
-        whole = self._theta[KEEPS.index(1.0)]
+        whole = PooledRidges.from_arrays(arrays).solve(self._settings.regularisation)[KEEPS.index(1.0)]
         theta, offset = whole[:, :-1].copy(), whole[:, -1].copy()
         return parameters(self._setup, self._opened, self._dictionary, theta, round_num, offset)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import DivergedError
+from kernfed.errors import DivergedError, JobError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import Reply, Request, fields_of
@@ -30,7 +30,7 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.evaluation import tell_far_errors
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.state import json_array
+from kernfed_server.jobs.state import Arrays, State, json_array
 from kernfed_server.methods.online.counted import Counted
 from kernfed_server.methods.online.faulty_data import FaultyData
 from kernfed_server.methods.online.hindsight import InHindsight
@@ -41,6 +41,7 @@ from kernfed_server.methods.online.row_notes import Absences, EmptyStreams, Grow
 METRICS_WITHOUT = "gave no metrics when they were last asked for, which are of the other clients alone"
 _HELD = "held"
 TRAFFIC = "traffic"
+_ROUND = "round"
 _LONGEST_WAIT_S = 10.0
 _END = 2_000_000_000
 
@@ -60,8 +61,8 @@ class Method(Protocol):
         """State that a resumed run needs."""
         ...
 
-    def model(self, round_num: int) -> Model | None:
-        """Model of the job if it ends now."""
+    def model(self, arrays: Arrays, round_num: int) -> Model | None:
+        """Model of the job if it ends with the state that `to_arrays` gave after a round; None where it leaves none."""
         ...
 
 
@@ -113,10 +114,12 @@ class StreamLoop:
             DivergedError: The parameters ran away.
             QuorumNotMetError: Too few clients, for too long.
         """
-        run, settings = self._run, self._settings
+        run, settings, kept = self._run, self._settings, method.to_arrays()
         if run.resumed is not None:
             self._num_rows = int(run.resumed["num_rows"][0])
-            run.keep(functools.partial(method.model, run.round_num))
+            run.keep(functools.partial(method.model, kept, run.round_num))
+        run.sound.leave_by(functools.partial(_left, method), _not_measured)
+        leaves_model = method.model(kept, 0) is not None
         last_round = 0 if run.resumed is None else run.round_num
         measured_rows = 0
         last: dict[str, StreamMetrics] = {}
@@ -129,13 +132,14 @@ class StreamLoop:
                         last = await self._measure() or last
                         await self._on_disk()
                         found = self._metrics(last)
-                        await run.record(round_num, self._state(method), found)
+                        await run.record(round_num, self._state(kept), found)
                     break
                 method.absorb(round_num, replies)
                 self._counted.add(replies, round_num)
                 self._grown.note(round_num, replies)
                 self._num_rows += sum(reply.num_samples for reply in replies.values())
-                if not _sound(method.to_arrays()):
+                moved = method.to_arrays()
+                if not _sound(moved):
                     raise DivergedError(f"round {round_num}: {RUN_AWAY.format(MOST_PARAMETER)}")
                 found = RoundMetrics(training=self._training())
                 due = round_num % settings.metrics_every == 0 or round_num == settings.rounds or self._all_ended()
@@ -143,10 +147,12 @@ class StreamLoop:
                     last = await self._measure()
                     found = self._metrics(last)
                     measured_rows = self._num_rows
+                    if leaves_model:
+                        run.came_to({**moved, _ROUND: np.array([round_num])}, found)
                 await self._on_disk()
-                self._writing = asyncio.ensure_future(run.close(round_num, self._state(method), found))
-                last_round = round_num
-                run.keep(functools.partial(method.model, round_num))
+                self._writing = asyncio.ensure_future(run.close(round_num, self._state(moved), found))
+                last_round, kept = round_num, moved
+                run.keep(functools.partial(method.model, kept, round_num))
                 if due and self._worth_publishing(round_num):
                     self._publish(last, facts)
             await self._on_disk()
@@ -160,7 +166,7 @@ class StreamLoop:
                 self._writing.cancel()
             if last:  # also of a job that is cancelled
                 self._publish(last, facts)
-        return method.model(last_round)
+        return method.model(kept, last_round)
 
     def _how_it_ended(self, last: Mapping[str, StreamMetrics]) -> str:
         """In words; a method that is measured without a bound on its regret says so."""
@@ -177,11 +183,11 @@ class StreamLoop:
             await self._writing
             self._writing = None
 
-    def _state(self, method: Method) -> dict[str, Array]:
+    def _state(self, moved: Arrays) -> dict[str, Array]:
         rows = np.array([self._num_rows])
         traffic = np.array([self._bytes["up"], self._bytes["down"], self._answers])
         own = {"num_rows": rows, _HELD: json_array(self._held), TRAFFIC: traffic}
-        return {**method.to_arrays(), **own, **self._counted.to_arrays(), **self._measurements.to_arrays()}
+        return {**moved, **own, **self._counted.to_arrays(), **self._measurements.to_arrays()}
 
     def _all_ended(self) -> bool:
         return self._ended.issuperset(self._cohort.clients)
@@ -320,6 +326,15 @@ class StreamLoop:
         up, down = (round(self._bytes[way] / max(self._answers, 1), 1) for way in ("up", "down"))
         finding = replace(facts, rows=self._num_rows, bytes_up=up, bytes_down=down, clients=clients)
         self._run.publish(finding if self._hindsight is None else self._hindsight.put_into(finding))
+
+
+async def _left(method: Method, of: State) -> Model | None:
+    """What a run leaves that diverges after a round that was measured."""
+    return method.model(of, int(of.number(_ROUND)))
+
+
+async def _not_measured(_of: State) -> RoundMetrics:
+    raise JobError("a row of a stream is predicted once, before it is learned from")
 
 
 def _sound(state: Mapping[str, Array]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,20 @@ class Networks:
             for i, c in enumerate(self.targets.names)
             if c in members
         }
-        return await measured(self.job.ask_each_learner(requests), self.job.setup.schema.task, self.job.run)
+        found = await measured(self.job.ask_each_learner(requests), self.job.setup.schema.task, self.job.run)
+        self.job.run.came_to({"parameters": self.parameters}, found)
+        return found
+
+    def leave_by_round(self, found: Collaboration) -> None:
+        """Say how a round that was measured is left, if the run diverges later: each client gets its network of it."""
+
+        def networks(of: State) -> Networks:
+            return replace(self, parameters=np.array(of["parameters"], dtype=np.float64))
+
+        async def leave(of: State) -> None:
+            await networks(of).deliver(found)
+
+        self.job.run.sound.leave_by(leave, lambda of: networks(of).measure(alone=False))
 
     def to_arrays(self) -> dict[str, Array]:
         """All that a resumed run needs."""

@@ -38,6 +38,7 @@ async def train_networks(job: Personalisation, found: Collaboration | None) -> N
             await job.run.record(round_num, state, RoundMetrics())
             continue
         assert networks is not None and best is not None  # noqa: S101, PT018  # made with the weights
+        networks.leave_by_round(found)
         before = networks.parameters
         moved = await networks.turn(job.seed("batches", str(round_num)))
         job.run.moved(before, networks.parameters)

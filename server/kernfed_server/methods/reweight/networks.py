@@ -29,6 +29,7 @@ from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries,
 from kernfed_server.jobs.assembly import agreed, job_facts
 from kernfed_server.jobs.evaluation import measured
 from kernfed_server.jobs.run import Model
+from kernfed_server.jobs.state import State
 from kernfed_server.jobs.updating import note_kept_back
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
@@ -44,6 +45,7 @@ async def train_networks(job: Reweighting) -> Model | None:
     """
     networks = _Networks.begin(job)
     settings = job.settings
+    networks.leave_by_round()
     async for round_num in job.run.rounds(settings.rounds):
         moved = await networks.turn(round_num)
         last = round_num == settings.rounds
@@ -164,12 +166,33 @@ class _Networks:
 
     async def measure(self) -> RoundMetrics:
         """Metrics of the job's own network (`global`), and of those beside it."""
+        result = self.result
+        found = await self._measured(result)
+        if not self.own_norm:  # else each client has a part of the network that moves on
+            self.job.run.came_to({"networks": result}, found)
+        return found
+
+    async def _measured(self, result: Floats) -> RoundMetrics:
         names = ("global", *self.job.variants[1:])
-        networks = self.result[: len(names)]
         request = MeasureNetworksRequest(
-            network=self.spec, scale=self.scale, networks=networks, names=names, own_norm=self.own_norm
+            network=self.spec,
+            scale=self.scale,
+            networks=result[: len(names)],
+            names=names,
+            own_norm=self.own_norm,
         )
         return await measured(self.job.cohort.ask(request), self.job.setup.schema.task, self.job.run)
+
+    def leave_by_round(self) -> None:
+        """Say how a round that was measured is left, if the run diverges later."""
+
+        async def leave(of: State) -> Model:
+            return self.model(of=of["networks"])
+
+        async def measure(of: State) -> RoundMetrics:
+            return await self._measured(of["networks"])
+
+        self.job.run.sound.leave_by(leave, measure)
 
     async def compare(self) -> None:
         """Choose between the weighted and the unweighted network, where the job is to."""
@@ -203,14 +226,14 @@ class _Networks:
                 "started with; do not predict with it"
             )
 
-    def model(self, variant: int = 0) -> NetworkModel:
-        """The model of a variant, by its place among them."""
+    def model(self, variant: int = 0, of: Floats | None = None) -> NetworkModel:
+        """The model of a variant, by its place among them; `of` are the networks of an earlier round."""
         setup = self.job.setup
         facts = job_facts(setup, self.job.settings)
         return NetworkModel(
             **agreed(setup),
             network=self.spec,
-            parameters=self.result[variant],
+            parameters=(self.result if of is None else of)[variant],
             target_mean=np.asarray(self.scale.mean, np.float64),
             target_deviation=np.asarray(self.scale.deviation, np.float64),
             job=facts if variant == 0 else {**facts, "variant": self.job.variants[variant]},
