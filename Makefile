@@ -122,8 +122,9 @@ down: ## stop these containers; ARGS=-v removes their volumes, CA and jobs too
 bench: setup ## the session beside a bare gRPC loop, 1,000 idle sessions, 1 GiB round trip, start-up, maths, pooled rows: ratios taken in one run
 	for f in session idle_sessions large startup maths pooled_ridge solvers distill personalise; do $(PY) bench/$$f.py || exit 1; done
 
-docs: setup ## write the tables in docs/ from the code
+docs: setup ## write the tables in docs/, and the types of a job's classes, from the code
 	$(PY) docs/reference.py
+	$(PY) tools/write_stub.py
 
 # The wire contract. The generator has its own environment, for its versions decide the oldest protobuf that we accept.
 PROTO_OUT := .tools/proto/out

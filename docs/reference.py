@@ -27,7 +27,7 @@ from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Kind, Request
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
-from kernfed.section import MethodSection, Unused, scopes_of
+from kernfed.section import MethodSection, Unused, annotations_in, description, scopes_of
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.config import CoordinatorFile
 
@@ -47,21 +47,16 @@ def _sections(file: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """A file's model and all models inside it, by name."""
     found = {file.__name__: file}
     for field in file.model_fields.values():
-        for part in _parts(field.annotation):
+        for part in annotations_in(field.annotation):
             if isinstance(part, type) and issubclass(part, BaseModel):
                 found |= _sections(part)
     return found
 
 
-def _parts(annotation: Any) -> list[Any]:
-    """Types inside an annotation, outermost first."""
-    return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
-
-
 MODELS = _sections(JobFile) | _sections(ClientFile) | _sections(CoordinatorFile)
 METHODS: dict[str, type[BaseModel]] = {
     get_args(part.model_fields["name"].annotation)[0]: part
-    for part in _parts(JobFile.model_fields["method"].annotation)
+    for part in annotations_in(JobFile.model_fields["method"].annotation)
     if isinstance(part, type) and issubclass(part, BaseModel)
 }
 
@@ -91,17 +86,23 @@ def render(text: str) -> str:
         elif match["kind"] == "records":
             body = _records(match["of"])
         else:
-            body = _errors(match["body"]) if match["of"] == "errors" else _model(MODELS[match["of"]])
+            body = _errors(match["body"]) if match["of"] == "errors" else _model(_model_of(match["of"]))
         return f"{match['begin']}{body}{match['end']}"
 
     return TABLE.sub(table, text)
+
+
+def _model_of(name: str) -> type[BaseModel]:
+    if name not in MODELS:
+        raise SystemExit(f"a page has a table of {name}, which no file has: take its heading out of the page")
+    return MODELS[name]
 
 
 def _model(model: type[BaseModel]) -> str:
     fields = {
         name: field
         for name, field in model.model_fields.items()
-        if not any(isinstance(t, type) and issubclass(t, BaseModel) for t in _parts(field.annotation))
+        if not any(isinstance(t, type) and issubclass(t, BaseModel) for t in annotations_in(field.annotation))
     }  # tables below have tables of their own
     scoped = any(scopes_of(field.metadata) for field in fields.values())
     lines = [_row("key", "values", "default", *["only with"] * scoped, "meaning"), _row(*["---"] * (4 + scoped))]
@@ -127,11 +128,6 @@ def _scope(field: FieldInfo) -> str:
 def _unused_where(unused: Unused) -> str:
     tasks = f", with `data.task = {' or '.join(json.dumps(task) for task in unused.tasks)}`" if unused.tasks else ""
     return "".join(f", with `{condition}`" for condition in unused.where.words()) + tasks
-
-
-def _parts(annotation: Any) -> list[Any]:
-    """Types inside an annotation, outermost first."""
-    return [annotation, *(part for arg in get_args(annotation) for part in _parts(arg))]
 
 
 def pages_of(method: str) -> list[str]:
@@ -243,11 +239,8 @@ def _default(field: FieldInfo) -> str:
 
 
 def _description(field: FieldInfo) -> str:
-    inner = (m for part in _parts(field.annotation) for m in get_args(part)[1:])
-    found = field.description or next((m.description for m in inner if getattr(m, "description", None)), "")
-    if not found and get_origin(field.annotation) is Literal:
-        found = "Chooses this method."
-    return " ".join(found.split())
+    found = description(field)
+    return found if found or get_origin(field.annotation) is not Literal else "Chooses this method."
 
 
 def error_classes(root: type[KernfedError] = KernfedError) -> list[type[KernfedError]]:

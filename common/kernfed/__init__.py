@@ -4,6 +4,7 @@ Nothing is loaded before it is used::
 
     model = kernfed.load_model("artifacts")
     predictions = model.predict(frame)
+    job = kernfed.Job(name="risk", method=kernfed.Newton(ridge=0.01), data=...)
     kernfed.two_sample(january, june).p_value
 
 Threads of numpy, scipy and torch that wait for each other sleep, and do not spin: where another program needs a
@@ -14,22 +15,26 @@ decided here. Who sets `OMP_WAIT_POLICY` or `OPENBLAS_THREAD_TIMEOUT` decides it
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernfed.maths.points.two_sample import TwoSample, two_sample
     from kernfed.models.estimator import Classifier, Estimator, Regressor, load_model
     from kernfed.models.global_model import GlobalModel
+    from kernfed.python.job import Job
+    from kernfed.python.sections import *  # noqa: F403  # a class for each method, and for each table of a job file
 
     __version__: str
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")  # 2^10 ticks of the processor's clock
 
-__all__ = [
+__all__: list[str] = [
     "Classifier",
     "Estimator",
     "GlobalModel",
+    "Job",
     "Regressor",
     "TwoSample",
     "__version__",
@@ -41,6 +46,7 @@ _HOMES = {
     "kernfed.maths.points.two_sample": ("TwoSample", "two_sample"),
     "kernfed.models.estimator": ("Classifier", "Estimator", "Regressor", "load_model"),
     "kernfed.models.global_model": ("GlobalModel",),
+    "kernfed.python.job": ("Job",),
 }
 """Module to the names that it gives to this one, when they are asked for."""
 
@@ -55,8 +61,17 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # noqa: PLC0415  # as above
 
         return version("kernfed")
+    if name[:1].isupper() and name in (found := _classes()):
+        return found[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_classes()])
+
+
+def _classes() -> Mapping[str, Any]:
+    """A class for each method, and for each table of a job file."""
+    from kernfed.python.section_classes import classes  # noqa: PLC0415  # loads the rooms of all methods
+
+    return classes()

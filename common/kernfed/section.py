@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 """A name that a person gives to a job, a client, a data set and the like."""
@@ -139,6 +140,18 @@ class MethodSection(Section):
         """
         found = (u for u in self.unused if u.where.holds(self) and (not u.tasks or task in u.tasks))
         return {u.key: u.reason for u in found}
+
+
+def annotations_in(annotation: Any) -> list[Any]:
+    """Types inside an annotation, outermost first."""
+    return [annotation, *(part for arg in get_args(annotation) for part in annotations_in(arg))]
+
+
+def description(field: FieldInfo) -> str:
+    """What a field means, in a line, also where its type says it; empty where nothing does."""
+    inner = (m for part in annotations_in(field.annotation) for m in get_args(part)[1:])
+    found = field.description or next((m.description for m in inner if getattr(m, "description", None)), "")
+    return " ".join(found.split())
 
 
 def scopes_of(metadata: Iterable[object]) -> tuple[Only, ...]:

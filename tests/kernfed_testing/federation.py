@@ -31,6 +31,7 @@ from kernfed_testing import nodes
 from kernfed_testing.identities import Identities, make_identities
 from kernfed_testing.machine.proxy import Proxy
 from kernfed_testing.nodes import InProcess, Node, Process
+from kernfed_testing.ports import free_port
 
 COLUMNS = ("age", "dose", "pressure")
 
@@ -101,7 +102,8 @@ class Federation:
         self._coordinator_settings = coordinator
         self._drain_s = drain_s
         self._environment = environment or {}
-        self.ports = Ports(0, 0)
+        self.ports = Ports(free_port(), free_port())
+        """Its own: one that was given by the system may be another's by the time that the coordinator starts again."""
         self.proxies: dict[str, Proxy] = {}
         self.clients: dict[str, Any] = {}
         """Client nodes by name."""

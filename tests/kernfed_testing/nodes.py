@@ -140,8 +140,12 @@ class Process:
         def find() -> dict[str, Any] | None:
             return next((e for e in self.log if e["event"] == event and fields.items() <= e.items()), None)
 
-        async with asyncio.timeout(LIMIT_S), self._news:
-            await self._news.wait_for(lambda: find() is not None)
+        try:
+            async with asyncio.timeout(LIMIT_S), self._news:
+                await self._news.wait_for(lambda: find() is not None)
+        except TimeoutError:
+            state = "has ended" if self._reading is not None and self._reading.done() else "runs"
+            raise AssertionError(f"no {event!r} from {self._command}, which {state}: {self.log[-5:]}") from None
         found = find()
         assert found is not None
         return found

@@ -45,7 +45,7 @@ allow = ["summary", "mean_embedding", "sufficient_statistic", "gradient", "newto
   "collaboration_weights", "metric", "unlabelled_sample"]
 """
 BINARY = {"data_task": "binary", "data_target": "ill", "data_classes": ["0", "1"]}
-MORE: dict[str, tuple[str, dict[str, Any]]] = {
+_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "newton-head": ("newton", {"rounds": 4, "loss": "cross-entropy", **BINARY}),
     "newton-head-paper": ("newton", {"rounds": 4, "loss": "cross-entropy", "step": "paper", "solver": "cg", **BINARY}),
     "fedavg-head": ("fedavg", {"rounds": 4, "loss": "cross-entropy", **BINARY}),
@@ -55,6 +55,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "reweight-adam": ("reweight", {"rounds": 4, "trainer": "adam", "features": False}),
     "reweight-fedavg": ("reweight", {"rounds": 4, "trainer": "fedavg", "features": False}),
 }
+MORE = {name: told for name, told in _VARIANTS.items() if told[0] in WORKFLOWS}
 """Jobs beside one of each method, for the variants that have messages of their own: name to method and settings."""
 
 JOBS = (*WORKFLOWS, *MORE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+import runpy
 import shlex
 import tomllib
 from pathlib import Path
@@ -58,6 +60,13 @@ def blocks(text: str, language: str) -> list[str]:
 def test_tables_are_those_of_the_code(reference: ModuleType) -> None:
     """`make docs` has nothing to write."""
     assert reference.main(["--check"]) == 0
+
+
+def test_the_types_of_a_jobs_classes_are_those_of_the_code() -> None:
+    """`make docs` has nothing to write for type checkers either; what it writes is what Python reads."""
+    writer = runpy.run_path(str(ROOT / "tools" / "write_stub.py"))
+    assert writer["main"](["--check"]) == 0
+    ast.parse(writer["stub"]())
 
 
 def test_a_changed_key_makes_a_page_stale(reference: ModuleType) -> None:

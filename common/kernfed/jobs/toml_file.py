@@ -57,12 +57,17 @@ def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False
     return validated(model, _tables(text, source), source, accepted=accepted)
 
 
-def validated(model: type[M], data: dict[str, Any], source: str, *, accepted: bool = False) -> M:
-    """Tables as their model; arguments and errors are those of `parse_toml`."""
+def validated(
+    model: type[M], data: dict[str, Any], source: str, *, accepted: bool = False, whole: type[BaseModel] | None = None
+) -> M:
+    """Tables as their model; arguments and errors are those of `parse_toml`.
+
+    `whole` is the model of the file of which these tables are a part, so that a key of another table is told as such.
+    """
     try:
         return model.model_validate(data, context={ACCEPTED: accepted})
     except ValidationError as err:
-        raise ConfigError(_describe(model, data, err, source)) from err
+        raise ConfigError(_describe(whole or model, data, err, source)) from err
 
 
 def _tables(text: str, source: str) -> dict[str, Any]:

@@ -32,10 +32,22 @@ from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
 from kernfed_testing.crashes.faults import Fault, Faults
 from kernfed_testing.federation import COLUMNS, Federation
+from kernfed_testing.methods.installed import STREAMING
 
 CLIENTS = ("a", "b", "c")
-ONLINE = {"online", "ofskl", "ofmkl-avg", "vm-kofl", "em-kofl", "perfedavg"}
-ROUNDS = {"newton": 12, "fedavg": 40, "fedprox": 40, "fedsophia": 20, "fednew": 20, "probe": 8}
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {"rounds": 40} for name in STREAMING},
+    "newton": {"rounds": 12},
+    "fedavg": {"rounds": 40},
+    "fedprox": {"rounds": 40},
+    "fedsophia": {"rounds": 20, "loss": "squared"},
+    "fednew": {"rounds": 20, "loss": "squared"},
+    "probe": {"rounds": 8, "payload_bytes": 400_000},
+    "reweight": {"scope": "own"},  # these clients' policies let no samples leave
+    "distill": {"rounds": 40, "public": "public.csv", "tolerance": 0.0},
+    "online": {"rounds": 40, "num_kernels": 5, "kernels_per_round": 2, "num_frequencies": 8},
+}
+"""What a small job of a method says; of the others nothing."""
 FAULTS_PER_JOB = 8
 LINE_DELAY_S = 0.01
 """Per piece on every line, so that a small job lasts long enough to be disturbed."""
@@ -110,32 +122,23 @@ async def job_text(fed: Federation, method: str, least: int = 3) -> str:
     cohort: dict[str, Any] = {"cohort_min_clients": least}
     if least < len(CLIENTS):
         cohort |= {"cohort_deadline_s": 4.0, "cohort_grace_s": 1.0, "cohort_min_fraction": 0.1}
-    if method in ONLINE or method == "distill":
-        lines = ["name = 'soak'", "seed = 3", "[method]", f'name = "{method}"', "rounds = 40"]
-        if method == "online":
-            lines += ["num_kernels = 5", "kernels_per_round = 2", "num_frequencies = 8"]
-        if method == "distill":
-            lines += ['public = "public.csv"', "tolerance = 0.0"]
-        lines += ["[cohort]", f"clients = {json.dumps(CLIENTS)}"]
-        lines += [f"{key.removeprefix('cohort_')} = {value}" for key, value in cohort.items()]
-        data = ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
-        text = "\n".join([*lines, *data]) + "\n"
-        if method == "distill":
-            points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
-            rows = [",".join(map(repr, point)) for point in points.tolist()]
-            (fed.root / "public.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-            _, text, files = attach_files(parse_job(text), text, fed.root)
-            for content in files.values():
-                await fed.operator.upload(content)
-        return text
-    settings: dict[str, Any] = {"rounds": ROUNDS[method]} if method in ROUNDS else {}
-    if method == "reweight":
-        settings["scope"] = "own"  # these clients' policies let no samples leave
-    if method in ("fedsophia", "fednew"):
-        settings["loss"] = "squared"
-    if method == "probe":
-        settings["payload_bytes"] = 400_000
-    return fed.job(method, **cohort, **settings)
+    settings = SETTINGS.get(method, {})
+    if method not in STREAMING and "public" not in settings:
+        return fed.job(method, **cohort, **settings)
+    lines = ["name = 'soak'", "seed = 3", "[method]", f"name = {json.dumps(method)}"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    lines += ["[cohort]", f"clients = {json.dumps(CLIENTS)}"]
+    lines += [f"{key.removeprefix('cohort_')} = {value}" for key, value in cohort.items()]
+    lines += ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
+    text = "\n".join(lines) + "\n"
+    if "public" in settings:
+        points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
+        rows = [",".join(map(repr, point)) for point in points.tolist()]
+        (fed.root / settings["public"]).write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+        _, text, files = attach_files(parse_job(text), text, fed.root)
+        for content in files.values():
+            await fed.operator.upload(content)
+    return text
 
 
 class Soak:

@@ -1,4 +1,4 @@
-"""Variants of methods that tests try, without those whose method is not installed: a room can be taken away."""
+"""Methods that tests try, without those that are not installed: a room can be taken away."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from kernfed.methods.registry import METHODS
 
 V = TypeVar("V")
+STREAMING = tuple(name for name, method in METHODS.items() if method.reads_stream)
+"""Methods that learn from streams."""
 
 
 def installed(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernfed.methods.registry import METHODS
 from kernfed_testing.forked import run_module
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.methods.installed import STREAMING
 from kernfed_testing.places import HEART
 
 pytestmark = pytest.mark.slow
@@ -176,7 +176,7 @@ def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
     assert "refuses personalise.statistics, personalise.factor, personalise.project, where" in told[0]
 
 
-@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
+@pytest.mark.parametrize("method", STREAMING[:1])
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
@@ -187,7 +187,7 @@ def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
         ("z,y\n1,2\n", "the stream cannot be read"),
     ],
 )
-def test_the_streams_folder_is_read(tmp_path: Path, lines: str, told: str) -> None:
+def test_the_streams_folder_is_read(tmp_path: Path, method: str, lines: str, told: str) -> None:
     """For a method on streams; what would be left out is counted by kind."""
     (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{2 * i}\n" for i in range(20)))
     (tmp_path / "grows").mkdir()
@@ -195,8 +195,8 @@ def test_the_streams_folder_is_read(tmp_path: Path, lines: str, told: str) -> No
     (tmp_path / "client.toml").write_text(
         '[datasets.default.train]\npath = "rows.csv"\n[datasets.default.stream]\nsource = "follow"\npath = "grows"\n'
     )
-    job = 'name = "s"\n[method]\nname = "online"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
-    (tmp_path / "job.toml").write_text(job)
+    data = '[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    (tmp_path / "job.toml").write_text(f'name = "s"\n[method]\nname = "{method}"\n{data}')
     done = run(tmp_path / "job.toml", "--config", tmp_path / "client.toml", "--json")
     assert done.returncode == 0, done.stderr
     assert [note for note in json.loads(done.stdout)["notes"] if note.startswith(told)]

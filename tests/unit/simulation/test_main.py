@@ -16,6 +16,7 @@ from kernfed.models.global_model import load_model
 from kernfed_simulation.__main__ import main
 from kernfed_testing.forked import run_module
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.methods.installed import STREAMING
 from kernfed_testing.places import HEART
 
 pytestmark = pytest.mark.slow
@@ -72,13 +73,15 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
-def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", STREAMING[:1])
+def test_a_stream_of_two_classes_has_tables_of_what_can_be_measured(tmp_path: Path, method: str) -> None:
     """Accuracy and log-loss of predictions made before learning, with what each client reaches alone."""
     plan = (HEART / "dkrr.toml").read_text()
     start = plan.index("[method]")
     rest = plan[plan.index("\n[", start) :] if "\n[" in plan[start:] else ""
-    text = plan[:start] + '[method]\nname = "online"\nbatch_rows = 10\nnum_frequencies = 5\n' + without_features(rest)
+    text = (
+        plan[:start] + f'[method]\nname = "{method}"\nbatch_rows = 10\nnum_frequencies = 5\n' + without_features(rest)
+    )
     (tmp_path / "stream.toml").write_text(text)
     dealt = ("--data", HEART / "data" / "cleveland.csv", "--partition", "iid", "--clients", 3)
     done = run_module("kernfed_simulation", tmp_path / "stream.toml", *dealt, cwd=tmp_path)

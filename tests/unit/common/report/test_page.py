@@ -21,6 +21,7 @@ from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import bar_chart, heat_map
 from kernfed.report.page import KIND_WORDS, render, write_report
 from kernfed_testing.forked import run_module
+from kernfed_testing.methods.installed import STREAMING
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}$ & \"x\" 'y' </title>"
 
@@ -127,9 +128,10 @@ def test_the_page_has_what_a_reader_looks_for(tmp_path: Path) -> None:
     assert html.count("<svg ") == 3
 
 
-def test_a_job_on_streams_shows_drift(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", STREAMING[:1])
+def test_a_job_on_streams_shows_drift(tmp_path: Path, method: str) -> None:
     """It has no test rows; errors of recent rows and kernels in use are drawn over rounds."""
-    (tmp_path / "job.json").write_text(json.dumps(record(method="online")))
+    (tmp_path / "job.json").write_text(json.dumps(record(method=method)))
     measured = [
         (
             r,

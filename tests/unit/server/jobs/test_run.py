@@ -15,6 +15,7 @@ from kernfed.methods.registry import METHODS
 from kernfed.methods.shares import SharesFinding
 from kernfed_client.steps.registry import STEPS
 from kernfed_testing.in_process import Outcome, Tamper, bench, make_job, regression_rows, stating
+from kernfed_testing.methods.installed import STREAMING
 
 SIZES = {"ant": 40, "bee": 30, "cat": 20}
 FOE = "cat"
@@ -90,7 +91,7 @@ def test_the_cap_holds_in_what_all_agree_on_before_round_1(tmp_path: Path) -> No
 ALONE = {
     "local": "forms no mean over clients",
     "personalise": "finds weights of its own for each client",
-    "online": "counts the rows that each stream brings",
+    **dict.fromkeys(STREAMING, "counts the rows that each stream brings"),
 }
 """Methods without weights of the coordinator, and why."""
 
@@ -124,11 +125,11 @@ def test_a_quorum_may_be_in_rows(tmp_path: Path) -> None:
         tampered.run(make_job("fedavg", rounds=3, cohort="min_rows_fraction = 0.6"))
 
 
-@pytest.mark.skipif("online" not in METHODS, reason="its room was taken away")
-def test_a_quorum_in_rows_is_refused_on_streams() -> None:
+@pytest.mark.parametrize("method", STREAMING)
+def test_a_quorum_in_rows_is_refused_on_streams(method: str) -> None:
     """Nobody knows how many rows a stream will bring; the error says which key to remove."""
     with pytest.raises(ConfigError, match=r"counts the rows that each stream brings; remove cohort\.min_rows_fraction"):
-        make_job("online", frequencies=None, cohort="min_rows_fraction = 0.4")
+        make_job(method, frequencies=None, cohort="min_rows_fraction = 0.4")
 
 
 @pytest.mark.slow

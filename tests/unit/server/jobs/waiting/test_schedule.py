@@ -9,9 +9,9 @@ import pytest
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.info import ClientInfo
 from kernfed.jobs.job_file import parse_job
-from kernfed.methods.registry import METHODS
 from kernfed_server.jobs.waiting.queue import is_endless
 from kernfed_server.jobs.waiting.schedule import QueuedJob, Start, Wait, plan
+from kernfed_testing.methods.installed import STREAMING
 
 
 def seen(*names: str, datasets: tuple[str, ...] = ("heart",)) -> dict[str, ClientInfo]:
@@ -67,11 +67,7 @@ def test_a_job_without_end_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("method", "keys", "endless"),
-    [
-        told
-        for told in (("online", "", True), ("online", "rounds = 9", False), ("dkrr", "", False))
-        if told[0] in METHODS
-    ],
+    [*((name, keys, not keys) for name in STREAMING for keys in ("", "rounds = 9")), ("dkrr", "", False)],
 )
 def test_which_jobs_have_no_end(method: str, keys: str, endless: bool) -> None:
     """Those on streams without a number of rounds."""

@@ -12,7 +12,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.state import State
 from kernfed_server.methods.online.counted import Counted
-from kernfed_testing.methods.stream_clients import StreamClients, finding, stream_job, stream_rows
+from kernfed_testing.methods.online_clients import StreamClients, finding, stream_job, stream_rows
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "statistics": {"method": "online", "num_frequencies": 4},

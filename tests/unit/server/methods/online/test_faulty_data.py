@@ -17,7 +17,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online import faulty_data
 from kernfed_server.methods.online.faulty_data import FaultyData
-from kernfed_testing.methods.stream_clients import SMALL_POOLED, StreamClients, clients, stream_job
+from kernfed_testing.methods.online_clients import SMALL_POOLED, StreamClients, clients, stream_job
 
 
 class Round:

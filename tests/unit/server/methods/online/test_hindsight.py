@@ -20,7 +20,7 @@ from kernfed.methods.online.hindsight_messages import HindsightRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.online.hindsight import learned_rows
 from kernfed_client.steps.registry import STEPS
-from kernfed_testing.methods.stream_clients import SMALL, SMALL_POOLED, StreamClients, clients, finding, stream_job
+from kernfed_testing.methods.online_clients import SMALL, SMALL_POOLED, StreamClients, clients, finding, stream_job
 
 PAPER: dict[str, Any] = {
     **SMALL,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.federation.events import EventKind
-from kernfed_testing.methods.stream_clients import (
+from kernfed_testing.methods.online_clients import (
     SMALL,
     SMALL_POOLED,
     ComingAndGoing,

@@ -21,8 +21,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.start.agreement import Agreement
 from kernfed_server.jobs.state import State, json_array, json_of
-from kernfed_testing.methods.online_parameters import predicted, read_parameters
-from kernfed_testing.methods.stream_clients import (
+from kernfed_testing.methods.online_clients import (
     StopError,
     StoppingJournal,
     StreamClients,
@@ -31,6 +30,7 @@ from kernfed_testing.methods.stream_clients import (
     stream_job,
     stream_rows,
 )
+from kernfed_testing.methods.online_parameters import predicted, read_parameters
 
 SETTINGS: dict[str, Any] = {"num_frequencies": 6, "metrics_every": 10}
 

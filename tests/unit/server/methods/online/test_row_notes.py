@@ -16,7 +16,7 @@ from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_server.jobs.run import Run
 from kernfed_server.methods.online.row_notes import Absences, GrownRounds, LeftOutNotes
-from kernfed_testing.methods.stream_clients import StreamClients, finding, stream_job, stream_rows
+from kernfed_testing.methods.online_clients import StreamClients, finding, stream_job, stream_rows
 
 
 class Dry(InProcessExchange):

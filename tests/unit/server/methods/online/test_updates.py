@@ -20,7 +20,7 @@ from kernfed.methods.online.meta_messages import MetaStep
 from kernfed.methods.online.server_step import most_loss, most_parameter
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
-from kernfed_testing.methods.stream_clients import StreamClients, clients, finding, stream_job
+from kernfed_testing.methods.online_clients import StreamClients, clients, finding, stream_job
 
 FIXED: dict[str, Any] = {"target_range": [0.0, 1.0], "row_norm": 1.0, "data": "standardise = false"}
 """Nothing of the liar's is in what is agreed on before round 1."""

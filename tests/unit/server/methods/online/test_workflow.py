@@ -23,8 +23,7 @@ from kernfed_client.models.kept_models import load_kept_model
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.jobs.journal import MemoryJournal
 from kernfed_server.methods.online.rounds import METRICS_WITHOUT
-from kernfed_testing.methods.online_parameters import predicted, read_parameters
-from kernfed_testing.methods.stream_clients import (
+from kernfed_testing.methods.online_clients import (
     SMALL,
     ComingAndGoing,
     StopError,
@@ -35,6 +34,7 @@ from kernfed_testing.methods.stream_clients import (
     stream_job,
     stream_rows,
 )
+from kernfed_testing.methods.online_parameters import predicted, read_parameters
 
 
 def kept_state(job: LocalJob) -> ClientState:

@@ -1,0 +1,1 @@
+"""What `import kernfed` gives: jobs made in Python, simulations, and a federation from a script or a notebook."""
