@@ -29,6 +29,8 @@ _TOLD = 0.5
 """The power of what clients' numbers may differ by from which on they are told of, though they count."""
 _LEAST_TOLD = 30.0
 """Less is not told of: honest models differ by as much where clients have few rows and many."""
+_LARGER = 3.0
+"""The same of models, where what the job made of them is of no use."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 _REMEDY = "check this client's data and their units"
@@ -127,6 +129,8 @@ class Ledger:
         """Largest norm of any step that is no preparation, by client."""
         self._loud: dict[str, Loud] = {}
         """Clients whose numbers were far beyond all others', and counted; for each where it was most so."""
+        self.largest: Loud | None = None
+        """The client whose models were the most times as large as those of all others, of which there are two."""
         self._odd: dict[tuple[str, str], dict[str, Odd]] = {}
         """By step and field, and by client."""
         self._telling: dict[tuple[str, str], int] = {}
@@ -244,6 +248,8 @@ class Ledger:
         """Take note that what a client sent in a step does not count after all."""
         if client in self._loud and self._loud[client].step == step:
             del self._loud[client]
+        if self.largest is not None and (self.largest.client, self.largest.step) == (client, step):
+            self.largest = None
 
     @property
     def loudest(self) -> Loud | None:
@@ -318,10 +324,14 @@ class Ledger:
     def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
         """Remember a client whose numbers count, and are far beyond the others' all the same."""
         top = self._top(request, field, sizes)
-        if top is None or top.size <= top.known * top.told:
+        if top is None or top.size <= top.known * _LARGER:
             return
         what, of_model = f"{request.reply.__name__}.{field}", field in request.reply.models
         loud = Loud(top.client, request.step, what, top.size / top.known, top.other, of_model)
+        if of_model and not loud.other and (self.largest is None or loud.times > self.largest.times):
+            self.largest = loud
+        if loud.times <= top.told:
+            return
         if loud.client not in self._loud or loud.times > self._loud[loud.client].times:
             self._loud[loud.client] = loud
 

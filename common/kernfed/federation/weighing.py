@@ -75,6 +75,11 @@ class Weighing:
         return self._ledger.loudest
 
     @property
+    def largest(self) -> Loud | None:
+        """The client whose models were the largest beside those of two others and more, and counted; see `Ledger`."""
+        return self._ledger.largest
+
+    @property
     def odd(self) -> list[Odd]:
         """Clients whose numbers pointed against those of all others, or were much larger, and counted."""
         return self._ledger.odd

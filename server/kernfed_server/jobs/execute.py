@@ -146,6 +146,8 @@ async def _carry_out(
     if words := worse_than_mean(run.measured):
         remedy = f"lower {' or '.join(keys)}" if (keys := _step_keys(job)) else "it is of no use as it is"
         run.note(f"{words}; {remedy}")
+        if cohort.largest is not None:
+            run.note_first(f"loud {cohort.largest.client}", cohort.largest.words)
     if far_off(run.measured):
         if run.former:
             run.note(f"the model is far off. {_began(run)}")

@@ -96,11 +96,17 @@ def far_off(metrics: RoundMetrics) -> bool:
 
 
 def worse_than_mean(metrics: RoundMetrics) -> str:
-    """That the job's own model explains nothing of a regression's targets, in words; empty where it does."""
+    """That the job's own model explains nothing of the targets, in words; empty where it does.
+
+    Of classes, scores of 0 have a mean squared error of 1 at most.
+    """
     for model in ("global", "personal"):
-        r2 = metrics.pooled.get(model, {}).get("r2", 0.0)
+        scores = metrics.pooled.get(model, {})
+        r2, mse = scores.get("r2", 0.0), scores.get("mse", 0.0) if "accuracy" in scores else 0.0
         if r2 < -NO_USE:
             return f"the {model} model predicts worse than the mean of the targets (r² {r2:.2g} over all measured rows)"
+        if mse > 1.0:
+            return f"the {model} model predicts worse than scores of 0 (mse {mse:.2g} over all measured rows)"
     return ""
 
 

@@ -164,5 +164,6 @@ def test_a_model_worse_than_the_mean_of_the_targets_is_told() -> None:
     """An r² far below 0 is told with its model; one near 0 is what a model has that learned nothing."""
     assert "global model predicts worse" in worse_than_mean(RoundMetrics(pooled={"global": {"r2": -4e5}}))
     assert "(r² -0.5 " in worse_than_mean(RoundMetrics(pooled={"global": {"mse": 2.0}, "personal": {"r2": -0.5}}))
-    for pooled in ({}, {"global": {"r2": -0.05}}, {"local": {"r2": -9.0}}, {"global": {"accuracy": 0.2}}):
+    assert "scores of 0 " in worse_than_mean(RoundMetrics(pooled={"global": {"mse": 3.0, "accuracy": 0.3}}))
+    for pooled in ({}, {"global": {"r2": -0.05}}, {"local": {"r2": -9.0}}, {"global": {"accuracy": 0.2, "mse": 0.9}}):
         assert not worse_than_mean(RoundMetrics(pooled=pooled))

@@ -246,6 +246,21 @@ def test_divergence_is_found_and_says_what_to_change(tmp_path: Path) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_models_that_grow_are_named_once_they_do_harm(tmp_path: Path) -> None:
+    """One of three clients multiplies its weights by 3 more each round: where the model is of no use, it is named."""
+    job = head_job("fedavg", rounds=2, loss="squared")
+    rows, grown = label_skewed_rows(3), itertools.count(1)
+    assert not [n for n in bench(rows, tmp_path / "honest", CLASSES).run(job).notes if "sent numbers" in n]
+
+    def grow(reply: Any) -> Any:
+        return replace(reply, weights=reply.weights * 3.0 ** next(grown))
+
+    done = bench(rows, tmp_path / "grown", CLASSES, tamper={("site-1", "head.descent"): grow}).run(job)
+    (named,) = [n for n in done.notes if "sent numbers" in n]
+    assert "site-1 sent numbers " in named
+    assert "times as large as any other client (HeadWeights.weights of head.descent)" in named
+
+
 def test_uploads_count_the_share_of_clients_asked(tmp_path: Path) -> None:
     """A round of half the clients is half an upload each; gradients of the default come in shifts from all."""
     done = clients(tmp_path).run(head_job("fedavg", rounds=4, client_fraction=0.5))
