@@ -35,6 +35,7 @@ from kernfed_client.daemon.operators.submissions import Submissions
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
+from kernfed_client.daemon.state_mark import StateMark
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import live_folders, open_feeds
@@ -73,6 +74,8 @@ class ClientDaemon:
 
     def _prepare(self, file: ClientFile, identity: Identity) -> None:
         self._policy = Policy(file.policy)
+        self._mark = StateMark(file.identity, file.state)
+        self._mark.begin()
         files.remove_parts(file.state)
         self._submissions = Submissions(identity, revoked_file=file.state / REVOKED_FILE)
         self._audit = AuditLog(file.state / AUDIT_FILE, file_bytes=file.audit_file_bytes, monthly=file.audit_monthly)
@@ -104,6 +107,8 @@ class ClientDaemon:
         return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
+        if request.kinds:
+            self._mark.check()
         job = self._submissions.proven(task)
         stale = self._submissions.revoked.stale()
         if job is None:
@@ -178,7 +183,7 @@ class ClientDaemon:
             except KernfedError as err:  # steps that compute will say so too
                 log.error("no device to compute on", error=str(err))
                 device, note = "none", str(err)
-            self.session.report_device(device, note)
+            self.session.report_device(device, "; ".join(filter(None, (note, self._mark.lost))))
 
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
@@ -200,7 +205,12 @@ class ClientDaemon:
             lambda: session.connected,
             lambda: session.idle_cuts.text,
             lambda: NOTICES.text(folders),
-            lambda: "; ".join(filter(None, (NOTICES.waiting(folders), self._runner.waits, stale() if refuses else ""))),
+            lambda: "; ".join(
+                filter(
+                    None,
+                    (NOTICES.waiting(folders), self._runner.waits, stale() if refuses else "", self._mark.lost),
+                )
+            ),
             lambda: "" if refuses else stale(),
         )
         renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())

@@ -52,6 +52,12 @@ add_later(
 )
 add_later(
     app,
+    "new-state",
+    "kernfed_client.commands.new_state:new_state",
+    "Take the state folder as it is, where it was lost: what this site told of its rows before is then not known.",
+)
+add_later(
+    app,
     "health",
     "kernfed_client.commands.health:health",
     "Say whether the daemon on this machine runs and has a session: exit status 0 if so; for probes.",

@@ -31,10 +31,11 @@ def doctor(
     from kernfed.cli import diagnosis  # noqa: PLC0415  # loads grpc and numpy, which help does without
     from kernfed.jobs.client_file import load_client_file  # noqa: PLC0415  # as above
     from kernfed_client.daemon.health import noticed_line  # noqa: PLC0415  # as above
+    from kernfed_client.daemon.state_mark import StateMark  # noqa: PLC0415  # as above
 
     file = load_client_file(config) if config is not None else None
     if file is None:
         diagnosis.run(identity or Path("identity"), address, as_json=as_json)
     else:
-        line = noticed_line(file.state)
+        line = "; ".join(filter(None, (StateMark(file.identity, file.state).lost, noticed_line(file.state))))
         diagnosis.run(identity or file.identity, address or file.coordinator, as_json=as_json, line=line)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernfed_client.daemon.state_mark import StateMark
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.machine.postgres import Cluster
@@ -325,6 +326,7 @@ class Faults:
     async def _lose_state(self, name: str) -> None:
         await self._down(name)
         await asyncio.to_thread(_empty, self._state(name))
+        StateMark(self._fed.client_folder(name) / "identity", self._state(name)).accept()
         await self._up(name)
 
     async def _lose_uploads(self) -> None:
