@@ -256,7 +256,14 @@ class TaskRunner:
             log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(earlier))
 
     def drop_job(self, job_id: str) -> None:
-        """A job is over: forget its state; its own models stay."""
+        """A job is over: forget its state. Its own models stay; blocks of rows of which nothing was told go back."""
+        if job_id in self._jobs:
+            settle = getattr(self._jobs[job_id][0], "settle_blocks", None)
+            try:
+                if settle is not None:
+                    settle(refused=True)
+            except OSError as err:  # they stay used then
+                log.warning("blocks of rows of a job that is over are not given back", job_id=job_id, error=str(err))
         self._close(job_id)
         remove_setup(job_folder(self._state, job_id))
 

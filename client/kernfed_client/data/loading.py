@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from kernfed import files
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed_client.data import content
@@ -74,13 +75,13 @@ def load_rows(
 
 
 def release(dealing: Dealing, setup: Path) -> bool:
-    """Let later jobs deal the rows of a refused job anew, where nothing was told of its blocks; whether it is so.
+    """Let later jobs deal a job's rows anew where nothing was told of its blocks before it ended; whether it is so.
 
     If this job goes on all the same, its rows are dealt anew beside those of the jobs that came in between.
     """
     if not dealing.unspent:
         return False
     setup.mkdir(parents=True, exist_ok=True)
-    (setup / _RELEASED).touch()
+    files.replace(setup / _RELEASED, b"", durable=True)  # before they are forgotten, or the job would go on with them
     dealing.release()
     return True

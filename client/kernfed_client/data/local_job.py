@@ -304,7 +304,7 @@ class LocalJob(StepMemory, Machine):
         return found
 
     def settle_blocks(self, *, refused: bool) -> None:
-        """Keep the rows' blocks for good, since something is told of them; or, where nothing was, forget all rows."""
+        """Keep the rows' blocks for good, since they are told of; or, of a job that ends untold, forget all rows."""
         if self._dealing is not None and not refused:
             self._dealing.spend()
         elif self._dealing is not None and release(self._dealing, self._setup):

@@ -22,7 +22,7 @@ from kernfed.methods.probe.messages import EchoRequest
 from kernfed.v1 import task_pb2
 from kernfed_client.daemon import tasks
 from kernfed_client.daemon.tasks import KEPT_JOBS
-from kernfed_testing.worlds.task_world import CENTRE, MEANS, STANDARDISE, FullDisk, World
+from kernfed_testing.worlds.task_world import CENTRE, MEANS, STANDARDISE, FullDisk, Job, World
 
 
 def test_answer_is_recorded_before_it_leaves(tmp_path: Path) -> None:
@@ -148,3 +148,24 @@ def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
         world.answer(EchoRequest(values=np.arange(3.0)))
     assert disk.left == 99
     assert world.recorded == []
+
+
+def test_blocks_go_back_as_a_job_ends_untold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is over gives its rows' blocks back, once; a disk that takes nothing leaves them used, with a word."""
+    world = World(tmp_path)
+    settled: list[bool] = []
+
+    def settle(_: Job, *, refused: bool) -> None:
+        settled.append(refused)
+        if len(settled) > 1:
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Job, "settle_blocks", settle, raising=False)
+    for job_id in ("job1", "job2"):
+        world.answer(STANDARDISE, job_id=job_id)
+    world.runner.drop_job("job1")
+    with capture_logs() as logs:
+        world.runner.drop_job("job2")
+    world.runner.drop_job("job1")
+    assert settled == [True, True]
+    assert [e["job_id"] for e in logs] == ["job2"]
