@@ -1,8 +1,8 @@
 """What a job file fixes of its method's requests, so that a client can hold a coordinator to a signed file.
 
 Held to the file are the data set and its schema, the scales and the feature map as far as the file gives them, the
-network, the job whose state is gone on from, and the numbers that the method names in `Method.fixed`. What follows from
-the clients' rows, or from rules such as `auto`, is not; of that a client judges by its own rows
+network, the job whose state is gone on from, and the numbers and texts that the method names in `Method.fixed`. What
+follows from the clients' rows, or from rules such as `auto`, is not; of that a client judges by its own rows
 (`kernfed_client.data.guards.own_rows`). A signed job may go on under a later release: who changes what a schema or a
 map is by the file lets the former one pass here too.
 """
@@ -24,6 +24,7 @@ from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesReq
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.maths.clipping import BOUND
 from kernfed.methods.registry import method_of
+from kernfed.methods.shared_settings import AUTO
 from kernfed.models.network_spec import NetworkSpec
 
 _SPLIT = ("copies_together", "by_content")
@@ -74,9 +75,10 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
     for field in fields(request):
         key = method.fixed.get(field.name, "")
         signed = getattr(job.method, key, None)
-        if not isinstance(signed, int | float):
-            continue
         asked, within = getattr(request, field.name), begun.get(key)
+        text = isinstance(signed, str) and isinstance(asked, str) and signed != AUTO
+        if not (isinstance(signed, int | float) or text):
+            continue  # a rule stands there
         if within is None:
             yield field.name, asked, signed
         elif not within.holds(asked):

@@ -126,6 +126,9 @@ class JobFile(Section):
         if self.data is None and method.needs(self.method) is not Needs.NOTHING:
             raise ValueError(f"method {self.method.name} needs a [data] section with task, target and features")
         method.check(self.method, self.data.task if self.data else None)
+        for key, column in method.columns(self.method).items():
+            if column and self.data is not None and column not in self.data.features:
+                raise ValueError(f"method.{key} names column {column!r}, which data.features lacks; add it there")
         strange = sorted(set(self.files) - set(named_files(self)))
         if strange:
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")

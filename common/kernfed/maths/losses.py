@@ -10,11 +10,13 @@ from kernfed.arrays import Floats
 
 
 class Link(enum.StrEnum):
-    """The function from linear scores to predictions: nothing, softmax, or the logistic function."""
+    """The function from linear scores to predictions: nothing, softmax, or the logistic or exponential function."""
 
     IDENTITY = "identity"
     SOFTMAX = "softmax"
     LOGISTIC = "logistic"
+    EXPONENTIAL = "exponential"
+    """Of regressions whose linear scores are logarithms."""
 
 
 MOST_MARGIN = 20.0

@@ -91,6 +91,8 @@ class Method(Generic[S]):
     """Of the exact kernel that `[method]` names; None: the job has that of `[features]`."""
     check: Callable[[S, LearningTask | None], None] = lambda _settings, _task: None
     """(settings, `data.task`) -> nothing; raises ValueError where the two do not fit, and names key and remedy."""
+    columns: Callable[[S], Mapping[str, str]] = lambda _: {}
+    """Keys of `[method]` that name a column of `data.features`, each with that name; empty: it names none."""
     measured: str = "on test rows"
     """What its metrics are of, in the titles of tables."""
 
@@ -101,8 +103,8 @@ class Method(Generic[S]):
     asks: Callable[[S], tuple[type[Request[Any]], ...]] = lambda _: ()
     """Those of `steps` that every job of such settings asks; a client whose policy forbids one takes no part at all."""
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Number of a request, by the name of its field, to the key of the settings that it is, wherever that key is a
-    number; a client refuses a request of another number where it has the job file under its operator's signature."""
+    """Number or text of a request, by the name of its field, to the key of the settings that it is, wherever that key
+    is one; a client refuses a request of another one where it has the job file under its operator's signature."""
     begun: Callable[[S], Mapping[str, Reach]] = lambda _: {}
     """Keys of `fixed` with whose number a job of such settings only begins, each with what its rounds may choose."""
 

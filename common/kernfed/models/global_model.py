@@ -61,7 +61,7 @@ class GlobalModel:
     job: Mapping[str, Any] = field(default_factory=dict)
     """Origin of the model, as JSON values. Not part of the model's identity (`sha256`)."""
     link: Link = Link.IDENTITY
-    """Of a head trained by cross-entropy, softmax or logistic."""
+    """Softmax or logistic of a model of log-odds; exponential of a regression whose linear scores are logarithms."""
 
     def __post_init__(self) -> None:
         features.check_spec(self.spec)
@@ -80,7 +80,8 @@ class GlobalModel:
             )
         if not (self.deviation > 0).all():
             raise ConfigError("model: deviation holds a number that is not above 0")
-        if self.link not in (Link.IDENTITY, TASKS[self.task].link):
+        other = TASKS[self.task].link if TASKS[self.task].has_classes else Link.EXPONENTIAL
+        if self.link not in (Link.IDENTITY, other):
             raise ConfigError(f"model: the link {self.link} does not fit a {self.task} task")
         if features.fingerprint(self.spec, self._frequencies) != self.fingerprint:
             raise ConfigError(

@@ -19,6 +19,7 @@ __all__ = [
     "FedNew",
     "FedProx",
     "FedSophia",
+    "Glm",
     "Local",
     "Newton",
     "OfmklAvg",
@@ -248,6 +249,23 @@ class FedSophia(MethodSection):
         local_epochs: int = ...,
         batch_size: int = ...,
         penalise_bias: bool = ...,
+    ) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class Glm(MethodSection):
+    """A generalised linear model of all rows, as if they lay in one place: coefficients with standard errors."""
+
+    def __init__(
+        self,
+        *,
+        family: Literal["gaussian", "binomial", "poisson", "gamma"] | Literal["auto"] = ...,
+        intercept: bool = ...,
+        offset: str = ...,
+        weights: str = ...,
+        errors: Literal["model", "robust"] = ...,
+        confidence: float = ...,
+        rounds: int = ...,
+        tolerance: float = ...,
     ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
 

@@ -11,4 +11,6 @@ def linked(link: Link, scores: Tensor) -> Tensor:
     """Turn scores into predictions, shape (..., C): numbers, or probabilities of classes."""
     if link is Link.IDENTITY:
         return scores
+    if link is Link.EXPONENTIAL:
+        return scores.exp()
     return scores.softmax(-1) if link is Link.SOFTMAX else scores.sigmoid()

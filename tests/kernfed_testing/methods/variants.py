@@ -87,6 +87,8 @@ METHODS = installed(
         "em-kofl": {"name": "em-kofl", **SMALL},
         "perfedavg": {"name": "perfedavg", **STREAM},
         "describe": {"name": "describe"},
+        "glm": {"name": "glm"},
+        "glm robust": {"name": "glm", "family": "gaussian", "errors": "robust", "offset": "x2", "intercept": False},
         "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
     }
 )

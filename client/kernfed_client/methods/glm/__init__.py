@@ -1,0 +1,1 @@
+"""Generalised linear models: the client's half."""

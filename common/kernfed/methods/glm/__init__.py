@@ -1,0 +1,1 @@
+"""Generalised linear models: what both halves share."""

@@ -1,0 +1,127 @@
+"""Newton's method on a pooled likelihood: one point after another, halfway back where the deviance rose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernfed.arrays import Array, Floats
+from kernfed.errors import NotConvergedError
+from kernfed.methods.glm.finding import INTERCEPT
+from kernfed.wording import listed
+
+MOST_STEP = 2.0
+"""Longest step of a coefficient, of a column scaled to deviation 1, where the link is not the identity."""
+_ROSE = 1e-9
+"""Part of the deviance that counts as rounding."""
+_SLOW, _MOST_SLOW, _AT_REST = 0.5, 3, 1e-3
+"""Steps that shrink by less than half, so many times, and are no rounding, walk to infinity."""
+_PART = 0.2
+"""A column is named where its step is at least this part of the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The pooled sums at a point."""
+
+    gradient: Floats
+    """Of the log-likelihood, times the dispersion, over all rows, (K,)."""
+    hessian: Floats
+    """Of minus it, (K, K), positive definite."""
+    deviance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Where Newton's method stands."""
+
+    coefficients: Floats
+    """Where sums are asked for next, (K,)."""
+    accepted: Floats
+    """The last point whose deviance had not risen, (K,)."""
+    deviance: float = math.inf
+    """There."""
+    longest: float = math.inf
+    """Longest step of a coefficient from there."""
+    num_slow: int = 0
+    """Steps that hardly shrank, one after another, within a standard error of the end."""
+    distance: float = math.inf
+    """Length of the step from `coefficients`, in standard errors: about how far the solution is."""
+    num_evaluated: int = 0
+
+    @classmethod
+    def at(cls, coefficients: Floats) -> Iteration:
+        """Begin at some coefficients."""
+        return cls(coefficients, coefficients)
+
+    def anew(self) -> Iteration:
+        """The same point where the rows are others, so that deviances do not compare."""
+        return replace(self, deviance=math.inf, longest=math.inf, num_slow=0)
+
+    def rose(self, sums: Sums) -> bool:
+        """Whether the deviance rose on the way to `coefficients`."""
+        return not sums.deviance <= self.deviance * (1.0 + _ROSE) + _ROSE
+
+    def half_back(self) -> Iteration:
+        """Try halfway between the last point and this one."""
+        middle = (self.coefficients + self.accepted) / 2.0
+        return replace(self, coefficients=middle, num_evaluated=self.num_evaluated + 1)
+
+    def stepped(self, sums: Sums, *, dispersion: float, curved: bool) -> tuple[Iteration, Floats]:
+        """The state with the next point, and the step to it; `distance` is that of the point before.
+
+        Args:
+            sums: At `coefficients`.
+            dispersion: φ, by which squares of standard errors are larger.
+            curved: Whether the link is another one than the identity, so that long steps mislead.
+        """
+        step: Floats = np.asarray(np.linalg.solve(sums.hessian, sums.gradient), dtype=np.float64)
+        square = max(float(sums.gradient @ step), 0.0)
+        distance = math.sqrt(square / dispersion) if dispersion > 0 else 0.0
+        longest = float(np.abs(step).max())
+        slow = distance < 1.0 and longest > _AT_REST and longest > _SLOW * self.longest
+        taken = step * min(1.0, MOST_STEP / longest) if curved and longest > 0 else step
+        moved = Iteration(
+            coefficients=self.coefficients + taken,
+            accepted=self.coefficients,
+            deviance=sums.deviance,
+            longest=longest,
+            num_slow=self.num_slow + 1 if slow else 0,
+            distance=distance,
+            num_evaluated=self.num_evaluated + 1,
+        )
+        return moved, step
+
+    def refuse_infinite(self, step: Floats, names: Sequence[str], family: str) -> None:
+        """Refuse to go on where coefficients have no end, as where columns tell two classes apart.
+
+        Raises:
+            NotConvergedError: They have none; names the columns.
+        """
+        if self.num_slow < _MOST_SLOW:
+            return
+        size = np.abs(step)
+        told = [name for name, one in zip(names, size, strict=True) if one >= _PART * size.max()]
+        told = [name for name in told if name != INTERCEPT] or told  # at the columns' means, which it follows
+        why = "tell the two classes apart, or nearly" if family == "binomial" else "tell rows of count 0 apart"
+        raise NotConvergedError(
+            f"coefficients of {listed(told)} grow without end, since these columns {why} (separation): the likelihood "
+            "has no maximum; leave them out, join levels with few rows, or use method newton, whose ridge keeps them "
+            "finite"
+        )
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The state for a checkpoint."""
+        numbers = [self.deviance, self.longest, float(self.num_slow), self.distance, float(self.num_evaluated)]
+        return {"coefficients": self.coefficients, "accepted": self.accepted, "numbers": np.array(numbers)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Iteration:
+        """Rebuild what `to_arrays` gave."""
+        deviance, longest, num_slow, distance, evaluated = (float(v) for v in arrays["numbers"])
+        return cls(
+            arrays["coefficients"], arrays["accepted"], deviance, longest, int(num_slow), distance, int(evaluated)
+        )

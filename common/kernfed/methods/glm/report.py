@@ -1,0 +1,56 @@
+"""The report's section on a generalised linear model, and the overview of it at a terminal."""
+
+from __future__ import annotations
+
+from kernfed.methods.finding import reading
+from kernfed.methods.glm.finding import GlmFinding
+from kernfed.report.sections import Overview, Section, TableOf
+from kernfed.wording import number
+
+_LEAST = 1e-4
+"""A p-value below it is shown so."""
+
+
+def glm_section(finding: GlmFinding) -> Section:
+    """Make the section."""
+    return Section(f"What {finding.target} depends on", words(finding), table=_table(finding))
+
+
+def glm_overview(finding: GlmFinding) -> Overview:
+    """Make the overview."""
+    return Overview(finding.name, finding.to_json(), f"coefficients; {words(finding)}", _table(finding))
+
+
+def words(finding: GlmFinding) -> str:
+    """How well it fits, in sentences."""
+    errors = "Standard errors are the model's."
+    if finding.groups is not None:
+        errors = f"Standard errors are {finding.errors}: a sandwich of {finding.groups:,} gradients."
+    null = "" if finding.null_deviance is None else f" of {number(finding.null_deviance)} with the intercept alone"
+    return (
+        f"Family {finding.family}, link {finding.link}, {finding.rows:,} rows, {finding.freedom:,} degrees of freedom: "
+        f"deviance {number(finding.deviance)}{null}, dispersion {number(finding.dispersion)}, AIC "
+        f"{number(finding.aic)}. {errors}"
+    )
+
+
+def _table(finding: GlmFinding) -> TableOf:
+    level = f"{100 * finding.confidence:g} %"
+    columns = ["", "coefficient", "error", "t" if finding.student else "z", "p", f"{level} from", "to"]
+    rows = [
+        [
+            found.name,
+            number(found.estimate),
+            number(found.error),
+            f"{found.statistic:.2f}",
+            f"< {_LEAST:g}" if found.p_value < _LEAST else f"{found.p_value:.4f}",
+            number(found.low),
+            number(found.high),
+        ]
+        for found in finding.coefficients
+    ]
+    return TableOf(columns, rows)
+
+
+SECTIONS = {GlmFinding.name: reading(GlmFinding, glm_section)}
+OVERVIEWS = {GlmFinding.name: reading(GlmFinding, glm_overview)}

@@ -1,0 +1,1 @@
+"""Generalised linear models: the coordinator's half."""
