@@ -43,12 +43,9 @@ def keep_own_model(
         weights=weights,
         feature_mean=job.feature_mean,
         target_mean=job.target_mean if offset is None else job.target_mean + offset,
-        job={"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})},
+        job=_about(job, facts),
     )
-    folder = job.folder / "model"
-    model.save(folder, durable=job.durable)
-    log.info("own model kept", path=str(folder))
-    return folder
+    return keep(job, model)
 
 
 def private_model(
@@ -83,24 +80,18 @@ def private_model(
         arrays=arrays,
         details=details,
         scorer=scorer,
-        job={"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})},
+        job=_about(job, facts),
         misfits=misfits,
     )
 
 
-def keep_private_model(
-    job: LocalJob,
-    kind: str,
-    arrays: Mapping[str, Array],
-    details: Mapping[str, Any],
-    scorer: Scorer,
-    facts: Mapping[str, Any] | None = None,
-    *,
-    misfits: Floats | None = None,
-) -> Path:
-    """Write what `private_model` makes; returns its folder, below the client's state folder."""
-    model = private_model(job, kind, arrays, details, scorer, facts, misfits=misfits)
+def keep(job: LocalJob, model: GlobalModel | PrivateModel) -> Path:
+    """Write the client's own model; returns its folder, below the client's state folder."""
     folder = job.folder / "model"
     model.save(folder, durable=job.durable)
-    log.info("own model kept", path=str(folder), kind=kind)
+    log.info("own model kept", path=str(folder), kind=model.kind if isinstance(model, PrivateModel) else "linear")
     return folder
+
+
+def _about(job: LocalJob, facts: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"job_id": job.job_id, "client": job.client, "missing": job.schema.missing.value, **(facts or {})}

@@ -18,7 +18,7 @@ from kernfed.models.tensors.predict import network_scores
 from kernfed.tensors.networks import dtype_of
 from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.models.own_model import keep, private_model
 
 NETWORK = "personal-network"
 """Kind of the model that is kept; `kernfed_client.models.kept_models` reads it."""
@@ -43,9 +43,9 @@ class OwnNetwork:
         return scores
 
     def keep(self, job: LocalJob, facts: Mapping[str, Any] | None = None) -> None:
-        """Keep it as the client's model; `facts` as of `keep_private_model`."""
+        """Keep it as the client's model; `facts` as of `private_model`."""
         arrays, details = self._arrays(), self._details()
-        keep_private_model(job, NETWORK, arrays, details, network_scorer(arrays, details), facts)
+        keep(job, private_model(job, NETWORK, arrays, details, network_scorer(arrays, details), facts))
 
     def _arrays(self) -> dict[str, Array]:
         parameters = np.ascontiguousarray(self.parameters, dtype=np.float64)

@@ -45,7 +45,8 @@ class PointKernel(_PointKernel, metaclass=_PointKernelEnumTypeWrapper):
     """Kernels k(x, x') that are computed between points; ℓ is the lengthscale, per column where several are given.
 
     Those of the distance are in `RADIAL`; Wendland's is a kernel for up to three columns. One-plus-min: the product over
-    columns of 1 + min(x_i, x'_i)/ℓ_i, for columns that are never below -ℓ_i.
+    columns of 1 + min(x_i, x'_i)/ℓ_i, for columns that are never below -ℓ_i. `Kernel` is an enum apart, for a file may
+    name others at each place, and numbers 5 and 6 of the wire are others; the formulas are shared.
     """
 
 POINT_KERNEL_UNSPECIFIED: PointKernel.ValueType  # 0

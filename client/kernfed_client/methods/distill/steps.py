@@ -43,7 +43,7 @@ from kernfed_client.methods.distill.blended import Blended
 from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
 from kernfed_client.methods.distill.tuning import leave_out
-from kernfed_client.models.own_model import keep_private_model
+from kernfed_client.models.own_model import keep, private_model
 from kernfed_client.steps.evaluation import encode_targets, held_out_targets
 
 _STATE = "distillation"
@@ -159,7 +159,8 @@ def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evalua
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:
     """Fit a last time, and keep the model in the client's state folder."""
     fitted, share, compared = _chosen(job, request, lasting=True)
-    keep_private_model(job, *fitted.parts(), misfits=None if compared is None else compared.misfits(job.task, share))
+    misfits = None if compared is None else compared.misfits(job.task, share)
+    keep(job, private_model(job, *fitted.parts(), misfits=misfits))
     found = Gain(0.0, 0.0) if compared is None else compared.gain(share)
     return OwnModelKept(
         num_rows=job.num_rows,

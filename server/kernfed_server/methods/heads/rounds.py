@@ -30,19 +30,7 @@ async def run_fedavg(setup: Setup, settings: FedAvgSettings, cohort: Cohort, run
     Source: McMahan et al. (2017), Algorithm 1.
     """
     rate = LEARNING_RATE if settings.learning_rate == "auto" else settings.learning_rate
-
-    def request(weights: Array, seed: int) -> HeadDescentRequest:
-        return HeadDescentRequest(
-            ridge=ridge_of(settings),
-            proximal=0.0,
-            learning_rate=rate,
-            momentum=settings.momentum,
-            num_epochs=settings.local_epochs,
-            batch_size=settings.step_rows,
-            seed=seed,
-            weights=weights,
-        )
-
+    request = _descent(settings, 0.0, rate, settings.step_rows)
     return await _averaged(setup, settings, cohort, run, request)
 
 
@@ -53,20 +41,28 @@ async def run_fedprox(setup: Setup, settings: FedProxSettings, cohort: Cohort, r
 
     Source: Li et al. (2020), Algorithm 2.
     """
+    request = _descent(settings, settings.proximal, settings.learning_rate, settings.batch_size)
+    return await _averaged(setup, settings, cohort, run, request)
+
+
+def _descent(
+    settings: FedAvgSettings | FedProxSettings, proximal: float, learning_rate: float, batch_size: int
+) -> Callable[[Array, int], HeadDescentRequest]:
+    """Local epochs of gradient descent with momentum from the weights (M, C), for a round's seed."""
 
     def request(weights: Array, seed: int) -> HeadDescentRequest:
         return HeadDescentRequest(
             ridge=ridge_of(settings),
-            proximal=settings.proximal,
-            learning_rate=settings.learning_rate,
+            proximal=proximal,
+            learning_rate=learning_rate,
             momentum=settings.momentum,
             num_epochs=settings.local_epochs,
-            batch_size=settings.batch_size,
+            batch_size=batch_size,
             seed=seed,
             weights=weights,
         )
 
-    return await _averaged(setup, settings, cohort, run, request)
+    return request
 
 
 async def run_fedsophia(setup: Setup, settings: FedSophiaSettings, cohort: Cohort, run: Run) -> Array | None:
