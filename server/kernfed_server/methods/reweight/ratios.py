@@ -179,7 +179,7 @@ def _check(job: Reweighting) -> None:
         )
 
 
-def _decide_map(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> dict[str, RatiosHeld]:
+def _decide_map(job: Reweighting, looked: dict[str, RatiosHeld]) -> dict[str, RatiosHeld]:
     """Points of all clients must lie in one space; of those that are in the space of most, what they told."""
     spaces = Counter((reply.fingerprint, reply.num_columns) for reply in looked.values())
     ((space, num),) = spaces.most_common(1)
@@ -190,13 +190,13 @@ def _decide_map(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> dict[str,
             f"the clients' backbones {name!r} differ (fingerprints and columns: {told}), so their points are not "
             f"comparable; give every client file the same source, weights and transforms in [backbones.{name}]"
         )
-        if job.setup.strict or 2 * num <= len(looked):
+        if 2 * num <= len(looked):
             raise JobError(words)
-        for client in sorted(c for c, reply in looked.items() if (reply.fingerprint, reply.num_columns) != space):
-            job.cohort.exclude(client, Fault(InvalidReplyError.reason, words))
-            job.say(f"{client} is left out of this job: {words}")
+        others = sorted(c for c, reply in looked.items() if (reply.fingerprint, reply.num_columns) != space)
+        faults = dict.fromkeys(others, Fault(InvalidReplyError.reason, words))
+        job.gate.leave_out(LookUpRatiosRequest.step, len(looked), looked, faults)
     job.num_columns = space[1]
-    return {c: reply for c, reply in looked.items() if (reply.fingerprint, reply.num_columns) == space}
+    return looked
 
 
 def _decide_scope(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> None:

@@ -155,7 +155,7 @@ def test_the_backbone_of_most_stays_where_a_quorum_is_enough(tmp_path: Path) -> 
     jobs = clients(tmp_path, bee={**STRIPES, "mean": [0.4]})
     asked = job(BACKBONE, rounds=1)
     done = run(asked.model_copy(update={"cohort": asked.cohort.model_copy(update={"preflight": "quorum"})}), jobs)
-    assert "bee is left out of this job: the clients' backbones 'stripes' differ" in notes(done)
+    assert "bee is left out of this job: INVALID_REPLY: the clients' backbones 'stripes' differ" in notes(done)
 
 
 @pytest.mark.parametrize(
