@@ -19,6 +19,8 @@ _ROSE = 1e-9
 """Part of the deviance that counts as rounding."""
 _SLOW, _MOST_SLOW, _AT_REST = 0.5, 3, 1e-3
 """Steps that shrink by less than half, so many times, and are no rounding, walk to infinity."""
+_GOOD, _PERFECT = 0.15, 0.02
+"""Deviance of a row below which hardly anything is left to explain: with long steps, and with any."""
 _PART = 0.2
 """A column is named where its step is at least this part of the longest."""
 
@@ -32,6 +34,7 @@ class Sums:
     hessian: Floats
     """Of minus it, (K, K), positive definite."""
     deviance: float
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Iteration:
     longest: float = math.inf
     """Longest step of a coefficient from there."""
     num_slow: int = 0
-    """Steps that hardly shrank, one after another, within a standard error of the end."""
+    """Steps that hardly shrank, one after another, within a standard error of the end or of a perfect fit."""
     distance: float = math.inf
     """Length of the step from `coefficients`, in standard errors: about how far the solution is."""
     num_evaluated: int = 0
@@ -82,7 +85,9 @@ class Iteration:
         square = max(float(sums.gradient @ step), 0.0)
         distance = math.sqrt(square / dispersion) if dispersion > 0 else 0.0
         longest = float(np.abs(step).max())
-        slow = distance < 1.0 and longest > _AT_REST and longest > _SLOW * self.longest
+        left = sums.deviance / max(sums.rows, 1)
+        near = distance < 1.0 or left < _PERFECT or (left < _GOOD and longest > 2.0 * MOST_STEP)
+        slow = near and longest > _AT_REST and longest > _SLOW * self.longest
         taken = step * min(1.0, MOST_STEP / longest) if curved and longest > 0 else step
         moved = Iteration(
             coefficients=self.coefficients + taken,

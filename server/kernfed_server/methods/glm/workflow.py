@@ -118,7 +118,7 @@ class _Fit:
                 "the columns from data.features"
             )
         gradient = told.gradient.astype(np.float64) * told.num_rows
-        pooled = Sums(gradient, hessian, told.deviance * told.num_rows)
+        pooled = Sums(gradient, hessian, told.deviance * told.num_rows, told.num_rows)
         if not self.iteration.num_evaluated and self._starts_at_null:
             self.null_deviance = pooled.deviance
         return _Told(pooled, told.pearson * told.num_rows, told.num_rows)

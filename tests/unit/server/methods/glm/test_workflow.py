@@ -21,6 +21,7 @@ from kernfed_client.data.guards.records import Records
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_simulation.federation import Rows, from_tables
 from kernfed_testing.in_process import Bench, Outcome, bench, with_nan
+from kernfed_testing.methods.personalise import clients
 
 SIZES = {"ant": 40, "bee": 25, "cat": 33}
 NAMES = ["x0", "x1", "x2"]
@@ -235,6 +236,17 @@ def test_separation_is_told_and_names_the_column(tmp_path: Path) -> None:
     rows = {name: replace(r, y_train=(r.x_train[:, 1] > 1000.0).astype(int)) for name, r in rows_of("binomial").items()}
     with pytest.raises(NotConvergedError, match=r"coefficients of x1 grow without end.*separation"):
         fitted(rows, glm_job("binomial"), tmp_path)
+
+
+def test_separation_is_told_before_a_client_refuses(tmp_path: Path) -> None:
+    """A site with min_rows of 10 is still in the problem when the coordinator names the column."""
+    rows = {
+        name: replace(r, y_train=(r.x_train[:, 0] > 1.0).astype(int))
+        for name, r in rows_of("binomial", sizes={"ant": 100, "bee": 100}).items()
+    }
+    jobs = clients(rows, tmp_path, CLASSES["binomial"], ant={"min_rows": 10}, bee={"min_rows": 10})
+    with pytest.raises(NotConvergedError, match=r"coefficients of x0 grow without end.*separation"):
+        Bench(jobs).run(glm_job("binomial"))
 
 
 def test_a_level_without_counts_is_told(tmp_path: Path) -> None:
