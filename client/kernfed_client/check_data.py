@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernfed.columns.agree import open_plans, settle
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
@@ -21,6 +22,7 @@ from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.split import refuse_draws, refuse_few_groups
+from kernfed_client.data.reading.found_columns import find_columns
 from kernfed_client.data.reading.partitions import LocalData, load_local_data
 from kernfed_client.data.site_notes import site_notes
 from kernfed_client.foresight import foresee
@@ -77,10 +79,9 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         ConfigError: A file is wrong.
         DataError: The data do not fit the job.
     """
-    job, _ = load_job(job_path)
+    file, notes = load_client_file(config_path), list[str]()
+    job = _in_columns(load_job(job_path)[0], file, config_path.stem, notes)
     schema = data_schema(job)
-    file = load_client_file(config_path)
-    notes = []
     if name is None:
         try:
             name = read_about(file.identity).name
@@ -111,6 +112,29 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         refused=refused,
         notes=notes,
     )
+
+
+def _in_columns(job: JobFile, file: ClientFile, client: str, notes: list[str]) -> JobFile:
+    """The job with the levels and means of this client, as if it were alone, and notes on its columns."""
+    data, dataset = job.data, job.cohort.dataset
+    if data is None or not data.plans:
+        return job
+    asked = open_plans(data.plans)
+    agreed = settle(data.plans, {client: find_columns(file, dataset, asked)} if asked else {})
+    told = [f"{plan.name}: {listed(plan.levels, more=', ...')}" for plan in agreed if plan.levels]
+    if asked:
+        names = listed([plan.name for plan in asked])
+        notes.append(f"levels and means of {names} are agreed on by all clients; here they are those of this client")
+    notes += [f"levels of {text}" for text in told]
+    section = file.datasets.get(dataset)
+    cells = {} if section is None else section.train.cells
+    notes += [
+        f"the job takes column {plan.name!r} in {plan.unit}, and the client file states no unit of it; state it in "
+        f"`cells` of [datasets.{dataset}.train]"
+        for plan in data.plans
+        if plan.unit and (plan.name not in cells or cells[plan.name].unit is None)
+    ]
+    return job.model_copy(update={"data": data.agreed(agreed)})
 
 
 def as_json(report: DataReport) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +24,16 @@ from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
 from kernfed.tables.read import read
 from kernfed_client.daemon.policy import Policy
+from kernfed_client.daemon.tasks import rows_of
+from kernfed_client.data.loading import Loader
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.data.reading.found_columns import GivenColumns
 from kernfed_client.data.reading.partition_data import Groups, PartitionData, check_table, partition_source
 from kernfed_client.data.reading.partitions import LocalData, prepare, read_partition
 from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
+from kernfed_simulation.typed import DealtFile
 
 JOB_ID = "simulation"
 OPERATOR = "simulation"
@@ -96,6 +101,8 @@ def from_data_file(
     """
     schema = data_schema(job)
     everything = replace(schema, ranges=())  # each client leaves out, and counts, its own rows
+    if schema.columns:
+        return _of_typed_file(file, partitioning, num_clients, everything, state, Groups(group))
     if partitioning.scheme is Scheme.COLUMN:
         tables = _by_column(file, everything, partitioning.column, Groups(group))
         return from_tables({name: (table, None) for name, table in tables.items()}, state)
@@ -128,13 +135,41 @@ def from_tables(tables: Mapping[str, tuple[PartitionData, PartitionData | None]]
         train, test = tables[name]
         return lambda dataset, schema, client: prepare(train, test, schema, client, f"data set {dataset}")
 
+    return _local_jobs({name: loader(name) for name in tables}, state)
+
+
+def _of_typed_file(
+    file: PartitionFile,
+    partitioning: Partitioning,
+    num_clients: int | None,
+    schema: DataSchema,
+    state: Path,
+    groups: Groups,
+) -> dict[str, LocalJob]:
+    """Clients that share the rows of a file whose columns have types, dealt out by the target alone."""
+    plain, apart = replace(schema, features=(), columns=()), None
+    if partitioning.scheme is Scheme.COLUMN:
+        tables, apart = _by_column(file, plain, partitioning.column, groups), partitioning.column
+        rows = {name: table.row_numbers for name, table in tables.items()}
+    else:
+        table = read_partition(file, plain, "data", "train", groups=groups)
+        parts = deal(partitioning, table.num_rows, table.labels, num_clients or 0, schema.seed)
+        rows = {name: table.row_numbers[places] for name, places in parts.items()}
+    dealt = DealtFile(file, rows, groups, apart)
+    jobs = _local_jobs({name: functools.partial(dealt.load, name) for name in rows}, state)
+    for name, job in jobs.items():
+        job.memory(GivenColumns).find = dealt.finder(name)
+    return jobs
+
+
+def _local_jobs(loaders: Mapping[str, Loader], state: Path) -> dict[str, LocalJob]:
     room = Room()
 
     def open_job(name: str) -> LocalJob:
         file = ClientFile(state=state, policy=PolicySection(min_rows=1))
-        return LocalJob(JOB_ID, name, file, loader(name), folder=state / name, durable=False, room=room)
+        return LocalJob(JOB_ID, name, file, loaders[name], folder=state / name, durable=False, room=room)
 
-    return {name: open_job(name) for name in sorted(tables)}
+    return {name: open_job(name) for name in sorted(loaders)}
 
 
 def open_cohort(
@@ -179,7 +214,7 @@ def _permitted_steps(file: JobFile, cohort_size: int) -> dict[type[Request[Any]]
             policy.check(request, OPERATOR, method, None, cohort_size)
             reply = step(job, request)
             if request.kinds:
-                policy.check(request, OPERATOR, method, job.num_rows, cohort_size)
+                policy.check(request, OPERATOR, method, rows_of(job), cohort_size)
             return reply
 
         return run

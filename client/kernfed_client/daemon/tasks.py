@@ -211,7 +211,7 @@ class TaskRunner:
 
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         job, setup = self._prepared(task, request)
-        self._permit(request, task, _rows_of(job))
+        self._permit(request, task, rows_of(job))
         if not setup.stands_on(type(request), task.setup_sha256):
             if task.setup_sha256 != NOTHING:
                 raise JobStateMissingError("what was set up here is not what the coordinator counts on")
@@ -219,7 +219,7 @@ class TaskRunner:
             job, setup = self._prepared(task, request)
         reply = self._steps[type(request)](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
-        self._permit(request, task, _rows_of(job))
+        self._permit(request, task, rows_of(job))
         if request.setup:
             setup.keep(_complete(task, request), type(request))
         return reply
@@ -250,7 +250,7 @@ class TaskRunner:
             assert isinstance(setup, Request)  # noqa: S101  # `incoming` was made for a request class
             setup_task.cohort_size = task.cohort_size  # as it is by now
             setup_task.submission_sha256 = task.submission_sha256
-            self._permit(setup, setup_task, _rows_of(job))
+            self._permit(setup, setup_task, rows_of(job))
             self._steps[type(setup)](job, setup)
         if earlier:
             log.info("job state rebuilt after restart", job_id=task.job_id, num_setup_steps=len(earlier))
@@ -302,7 +302,7 @@ def _complete(task: task_pb2.Task, request: Request[Any]) -> task_pb2.Task:
     return complete
 
 
-def _rows_of(job: Any) -> int | None:
+def rows_of(job: Any) -> int | None:
     """Training rows of a job whose data are loaded, else None."""
     try:
         rows: int = job.num_rows

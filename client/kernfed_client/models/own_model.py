@@ -44,6 +44,7 @@ def keep_own_model(
         feature_mean=job.feature_mean,
         target_mean=job.target_mean if offset is None else job.target_mean + offset,
         job=_about(job, facts),
+        columns=job.schema.columns,
     )
     return keep(job, model)
 
@@ -82,6 +83,7 @@ def private_model(
         scorer=scorer,
         job=_about(job, facts),
         misfits=misfits,
+        columns=job.schema.columns,
     )
 
 

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Array, Floats
+from kernfed.columns.plan import ColumnPlan
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import Reach
+from kernfed.models.columns_fact import columns_fact, columns_of_facts
 from kernfed.models.coverage import check_coverage, reach
 from kernfed.models.folder import Pair
 from kernfed.models.rows import ordered
@@ -74,6 +76,8 @@ class PrivateModel:
     job: Mapping[str, Any] = field(default_factory=dict)
     misfits: Floats | None = None
     """Of own rows that were kept apart, in units of their spread, (n,); None: none were kept apart."""
+    columns: tuple[ColumnPlan, ...] = ()
+    """Of the table, from which the columns are made; empty: these are its columns."""
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Scores of rows in the units of the data, (n, C); columns are found by name.
@@ -81,7 +85,7 @@ class PrivateModel:
         Raises:
             DataError: A column is missing, or a value is not a finite number.
         """
-        x = ordered(rows, self.feature_names)
+        x = ordered(rows, self.feature_names, self.columns)
         return self.scorer((x - self.mean) / self.deviation, device)
 
     def reach(self, rows: pd.DataFrame | npt.ArrayLike, coverage: float, *, device: str = "cpu") -> Reach:
@@ -92,7 +96,7 @@ class PrivateModel:
                 "--coverage: no rows were kept apart from this model; it needs a job of method distill with keep = "
                 '"blend" or "better", a client with 5 different rows at least, and a release that knows --coverage'
             )
-        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
+        x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
         return reach(self.misfits, spread(self.scorer, x, device), coverage)
 
     def save(self, folder: Path, *, durable: bool = True) -> None:
@@ -111,6 +115,7 @@ class PrivateModel:
             "classes": self.classes,
             "details": dict(self.details),
             "job": dict(self.job),
+            **columns_fact(self.columns),
         }
         own = {"mean": self.mean, "deviation": self.deviation}
         if self.misfits is not None:
@@ -147,6 +152,7 @@ def read_private_model(folder: Path, make_scorer: Callable[[str, Mapping[str, An
             scorer=make_scorer(facts["kind"], facts),
             job=facts["job"],
             misfits=misfits,
+            columns=columns_of_facts(facts),
         )
     except (ValueError, KeyError, TypeError) as err:
         raise PAIR.refuse(folder, err) from err

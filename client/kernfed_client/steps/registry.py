@@ -11,10 +11,13 @@ from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
 from kernfed.tensors import threads
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps import data, evaluation
+from kernfed_client.steps import columns, data, evaluation
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
+
+
+_BEFORE_ROUNDS = {**columns.STEPS, **data.STEPS}
 
 
 def _run(step: StepFunction) -> StepFunction:
@@ -28,7 +31,7 @@ def _run(step: StepFunction) -> StepFunction:
         except PolicyError:
             job.settle_blocks(refused=True)
             raise
-        if type(request) not in data.STEPS:
+        if type(request) not in _BEFORE_ROUNDS:
             job.settle_blocks(refused=False)
         return reply
 
@@ -38,7 +41,7 @@ def _run(step: StepFunction) -> StepFunction:
 STEPS: dict[type[Request[Any]], StepFunction] = {
     request: _run(step)
     for request, step in {
-        **data.STEPS,
+        **_BEFORE_ROUNDS,
         **evaluation.STEPS,
         **rooms.merged("kernfed_client.methods", "steps", "STEPS"),
     }.items()

@@ -295,7 +295,8 @@ class FolderStream:
 
     def _reader(self, name: str) -> RowReader:
         file = self.file.model_copy(update={"path": self.folder / name})
-        return RowReader(partition_source(file, self.schema, self.dataset, "stream"), file, self.classes)
+        source = partition_source(file, self.schema, self.dataset, "stream")
+        return RowReader(source, file, self.classes, self.schema.columns)
 
     def _header_at(self, reader: RowReader, file: BinaryIO, place: Place, *, last: bool) -> Header | None:
         """The header that holds at a place; None: it is still being written."""

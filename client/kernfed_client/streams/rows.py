@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import GREATEST
+from kernfed.columns.plan import ColumnPlan, expand
 from kernfed.jobs.client_file import StreamFile
 from kernfed.tables.cells import class_name, number, read_label, read_value
 from kernfed.tables.columns import locate_header, locate_own
@@ -36,15 +37,18 @@ class Header:
 class RowReader:
     """Reads the rows of one file of a stream."""
 
-    def __init__(self, source: Source, file: StreamFile, classes: tuple[str, ...]) -> None:
+    def __init__(
+        self, source: Source, file: StreamFile, classes: tuple[str, ...], plans: Sequence[ColumnPlan] = ()
+    ) -> None:
         """Begin.
 
         Args:
             source: The file, and the columns of the job.
             file: How the client file says that rows are written.
             classes: Of a binary task: negative, positive; empty for numbers.
+            plans: What becomes of the columns.
         """
-        self.source, self._file, self._classes = source, file, classes
+        self.source, self._file, self._classes, self._plans = source, file, classes, plans
         self.names = [source.in_file(column) for column in source.columns]
         """In the file, of the features and the target, and of the key where there is one."""
         if file.key is not None:
@@ -102,20 +106,24 @@ class RowReader:
         return self._row(values[:num_features], values[num_features], key)
 
     def _row(self, cells: Sequence[object], target: object, key: str | None) -> Row | RowFault:
-        values, y = [self._number(cell) for cell in cells], self._target(target)
+        names = self.source.features
+        values = [self._number(cell, name) for cell, name in zip(cells, names, strict=True)]
+        y = self._target(target)
         if y is not None and not math.isfinite(y):
             return RowFault.TEXT
         if all(v is None for v in values):
             return Row(None, y, key, -1) if key is not None and y is not None else RowFault.GAP
         if any(v is not None and not math.isfinite(v) for v in values):
             return RowFault.TEXT
-        if any(v is None for v in values) or (y is None and key is None):
+        x = expand(self._plans, np.array([values], dtype=np.float64))[0]
+        if np.isnan(x).any() or (y is None and key is None):
             return RowFault.GAP
-        return Row(np.array(values, dtype=np.float64), y, key, -1)
+        return Row(x, y, key, -1)
 
-    def _number(self, cell: object) -> float | None:
+    def _number(self, cell: object, name: str) -> float | None:
         """A cell as a number; None: no value; NaN: not usable."""
-        value = read_value(cell, self._file)
+        reader = self.source.readers.get(name)
+        value = read_value(cell, self._file) if reader is None else reader.read(cell)
         if not isinstance(value, float) or abs(value) > GREATEST:
             return math.nan
         return None if math.isnan(value) else value
@@ -123,7 +131,7 @@ class RowReader:
     def _target(self, cell: object) -> float | None:
         """Target as a number or 0/1; None: not there; NaN: not usable."""
         if not self._classes:
-            return self._number(cell)
+            return self._number(cell, self.source.target or "")
         label = read_label(cell, self._file.missing)
         if label is None:
             return None

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_cells import CellSection
 from kernfed.jobs.client_models import BackboneSection, ModelSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
@@ -42,6 +43,9 @@ class PartitionFile(Section):
     )
     columns: Annotated[dict[str, str], Only(format=("csv", "parquet", "npz"))] = Field(
         {}, description="Column names of the job, each with the name used in this file."
+    )
+    cells: Annotated[dict[str, CellSection], Only(format=("csv", "parquet", "npz"))] = Field(
+        {}, description="Column names of the job, each with the way in which this file writes the column."
     )
     labels: dict[str, str] = Field({}, description="Target values of this file, each with the class name of the job.")
     x_key: Annotated[str, Only(format="npz")] = Field("x", description="Array of features, shape (rows, columns).")

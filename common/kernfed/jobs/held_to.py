@@ -11,16 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Array
+from kernfed.columns.agree import open_plans
+from kernfed.columns.plan import as_asked, feature_names
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import Request
-from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest, StandardiseRequest
+from kernfed.federation.messages.data import (
+    DataSchema,
+    DescribeDataRequest,
+    FindColumnsRequest,
+    MapFeaturesRequest,
+    StandardiseRequest,
+)
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.maths.clipping import BOUND
 from kernfed.methods.registry import method_of
@@ -55,8 +64,11 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
     if isinstance(request, DescribeDataRequest) and job.data is not None:
         schema = data_schema(job)
         yield "data set", request.dataset, job.cohort.dataset
+        yield from _column_pairs(request.schema, schema)
         for field in fields(schema):
             asked = getattr(request.schema, field.name)
+            if field.name == "columns" or (field.name == "features" and schema.columns):
+                continue  # the clients agree on them
             if field.name == "by_record" and not asked:
                 continue  # a run that a release without it began; a client refuses it to new ones
             # Clients that join an earlier job's, by a file that the job names, take over its classes.
@@ -65,6 +77,9 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
             drew = former and field.name in _SPLIT and "split" not in job.data.model_fields_set and not asked
             if not joins and not drew and asked != method_of(job.method).schema.get(field.name, ...):
                 yield field.name, asked, getattr(schema, field.name)
+    elif isinstance(request, FindColumnsRequest) and job.data is not None:
+        yield "data set", request.dataset, job.cohort.dataset
+        yield "columns", request.columns, open_plans(job.data.plans)
     elif isinstance(request, MapFeaturesRequest) and not named_files(job):
         yield from _feature_pairs(job, request.features)
     elif isinstance(request, StandardiseRequest) and not (named_files(job) or job.start_from):
@@ -85,6 +100,15 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
             yield field.name, asked, within.says
     if request.goes_on_from is not None and (job.former is not None or not job.start_from):
         yield "the state of job", request.goes_on_from, "" if job.former is None else job.former.job_id
+
+
+def _column_pairs(asked: DataSchema, signed: DataSchema) -> Iterator[tuple[str, object, object]]:
+    """What becomes of columns, but for levels and means that the file leaves to the clients."""
+    for plan, own in zip_longest(as_asked(asked.columns, signed.columns), signed.columns):
+        if plan != own:
+            yield "a column", plan, own
+    if signed.columns:
+        yield "feature columns", asked.features, feature_names(asked.columns)
 
 
 def _scale_pairs(job: JobFile, asked: StandardiseRequest) -> Iterator[tuple[str, object, object]]:

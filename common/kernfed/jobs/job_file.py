@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, model_validator
 
+from kernfed.columns.plan import MissingRule, feature_names
 from kernfed.errors import ConfigError
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import ColumnRange, DataSchema
@@ -135,6 +136,11 @@ class JobFile(Section):
         if self.former is not None and not self.start_from:
             raise ValueError("[former] says which job start_from leads to, and there is no start_from; remove it")
         scale = lengthscale(self)
+        if self.data is not None and isinstance(scale, list) and len(names := feature_names(self.data.plans)) > 0:
+            raise ValueError(
+                f"{lengthscale_key(self)} has {len(scale)} numbers, but columns with types become feature columns of "
+                f"which the clients agree ({names[0]}, ...); give one number, or a rule"
+            )
         if self.data is not None and isinstance(scale, list) and len(scale) != len(self.data.features):
             raise ValueError(
                 f"{lengthscale_key(self)} has {len(scale)} numbers for {len(self.data.features)} feature columns; "
@@ -154,12 +160,13 @@ def data_schema(job: JobFile) -> DataSchema:
     on_stream = method_of(job.method).reads_stream  # every row is of the stream, and far ones are left out there
     whole = on_stream or method_of(job.method).all_rows
     test_fraction = 0.0 if whole else job.data.test_fraction
+    plans, missing = job.data.plans, job.data.missing
     return DataSchema(
         task=job.data.task,
         target=job.data.target,
-        features=tuple(job.data.features),
+        features=feature_names(plans) if plans else tuple(job.data.features),
         classes=tuple(job.data.classes or ()),
-        missing=job.data.missing,
+        missing=missing if missing is MissingRule.DROP_ROWS else MissingRule.REFUSE,  # of the target, where plans are
         ranges=tuple(
             ColumnRange(column=name, low=low, high=high) for name, (low, high) in sorted(job.data.ranges.items())
         ),
@@ -171,6 +178,7 @@ def data_schema(job: JobFile) -> DataSchema:
         by_content=job.data.split in ("by-record", "by-content") and test_fraction > 0,
         on_stream=on_stream,
         by_record=job.data.split == "by-record",
+        columns=plans,
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
+from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import LearningTask, MissingRule
 from kernfed.federation.quorum import Quorum
+from kernfed.jobs.column_section import ColumnSection, check_columns, plans_of
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS, MedianRule
 from kernfed.section import GIVEN, Above, Label, Only, Section
@@ -110,7 +112,12 @@ class DataSection(Section):
         "the same.",
     )
     missing: MissingRule = Field(
-        MissingRule.REFUSE, description="Rows with gaps in used columns: refuse the data, or drop the rows."
+        MissingRule.REFUSE,
+        description="Gaps in used columns: refuse the data; drop the rows; put the mean of all clients' rows there; or "
+        "that, and 1 in a feature column `age=missing` beside it, which is 0 elsewhere.",
+    )
+    columns: dict[ColumnName, ColumnSection] = Field(
+        {}, description="Types of feature columns, by name; the others are numbers."
     )
     ranges: dict[ColumnName, tuple[float, float]] = Field(
         {},
@@ -137,6 +144,40 @@ class DataSection(Section):
         "seed, with copies of a row all together or dealt as rows of their own. A client must allow all but the first: "
         "`policy.drawn_splits`.",
     )
+
+    _agreed: tuple[ColumnPlan, ...] = PrivateAttr(default=())
+    """Plans of the columns as the clients agreed on them; `features` are then those that follow."""
+
+    @property
+    def plans(self) -> tuple[ColumnPlan, ...]:
+        """What becomes of each column, in their order; none where all are plain numbers."""
+        return self._agreed or plans_of(self.features, self.columns, self.missing)
+
+    def agreed(self, plans: tuple[ColumnPlan, ...]) -> DataSection:
+        """The same with the plans that the clients agreed on, and the feature columns that follow."""
+        found = self.model_copy(update={"features": list(feature_names(plans))})
+        found._agreed = plans  # of the same class
+        return found
+
+    def plan(self) -> dict[str, Any]:
+        """As of `Section.plan`; a job without types of columns is as jobs of before were."""
+        told = super().plan()
+        told["columns"] = {name: section.plan() for name, section in self.columns.items()}
+        return told if self.columns else {key: value for key, value in told.items() if key != "columns"}
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _short_forms(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: {"kind": given} if isinstance(given, str) else given for name, given in value.items()}
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> Self:
+        check_columns(self.columns, self.features, list(self.ranges), self.backbone)
+        if self.backbone is not None and self.plans:
+            raise ValueError("missing: a backbone makes the columns, which have no gaps; use refuse or drop-rows")
+        return self
 
     @field_validator("features", mode="before")
     @classmethod

@@ -6,12 +6,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+import numpy as np
+
+from kernfed.columns.agree import open_plans
+from kernfed.columns.plan import ColumnPlan, columns_of, expand, feature_names
 from kernfed.errors import ConfigError, DataError
+from kernfed.jobs.client_file import FORMATS, PartitionFile
 from kernfed.jobs.former import read_former
 from kernfed.jobs.job_file import JobFile, named_files, parse_job
 from kernfed.methods.registry import method_of
+from kernfed.tables.raw_table import Source
+from kernfed.wording import listed
 
 MAX_BYTES: Final = 1 << 30
 """Largest file that a job may name, once packed."""
@@ -77,11 +85,33 @@ def _packed(job: JobFile, name: str, path: Path) -> bytes:
     assert job.data is not None  # noqa: S101  # methods that name files have data
     if name == job.start_from:
         content = read_former(path, job).to_bytes()
+    elif job.data.plans and not method_of(job.method).kept:
+        content = _packed_typed(job, name, path, job.data.plans)
     else:
         content = method_of(job.method).pack(path, tuple(job.data.features))
     if len(content) > MAX_BYTES:
         raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
     return content
+
+
+def _packed_typed(job: JobFile, name: str, path: Path, plans: tuple[ColumnPlan, ...]) -> bytes:
+    """A table whose columns have types, packed as the table of feature columns that follows."""
+    if asked := open_plans(plans):
+        raise DataError(
+            f"{name}: is read when the job is submitted, before its clients agree on levels and means of column "
+            f"{listed([plan.name for plan in asked])}; give the levels in data.columns, and fill no gaps there"
+        )
+    from kernfed.tables.read import read, refuse_gaps  # noqa: PLC0415  # the coordinator's image has no pyarrow
+    from kernfed.tables.typed_cells import cell_readers  # noqa: PLC0415
+
+    columns, names = columns_of(plans, ()), feature_names(plans)
+    file = PartitionFile(path=path, format=FORMATS.get(path.suffix.lower(), "csv"))
+    source = Source(file, str(path), columns, readers=cell_readers(plans, file, columns, lambda _: None))
+    table = refuse_gaps(source, read(source), "points must be complete: correct it or leave the row out")
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / f"{path.stem}.npz"
+        np.savez(made, x=expand(plans, table.x), columns=np.array(names))
+        return method_of(job.method).pack(made, names)
 
 
 def _sha256(content: bytes) -> str:

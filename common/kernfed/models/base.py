@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import ColumnPlan
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models.folder import Pair
@@ -28,6 +29,11 @@ class Model(Protocol):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Columns that it needs."""
+        ...
+
+    @property
+    def columns(self) -> tuple[ColumnPlan, ...]:
+        """Of the table, from which these are made; empty: they are its columns."""
         ...
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.errors import ConfigError
 from kernfed.features import spec as features
 from kernfed.features.spec import FeatureSpec, Frequencies
@@ -62,6 +63,8 @@ class GlobalModel:
     """Origin of the model, as JSON values. Not part of the model's identity (`sha256`)."""
     link: Link = Link.IDENTITY
     """Softmax or logistic of a model of log-odds; exponential of a regression whose linear scores are logarithms."""
+    columns: tuple[ColumnPlan, ...] = ()
+    """Of the table, from which the columns are made; empty: these are its columns."""
 
     def __post_init__(self) -> None:
         features.check_spec(self.spec)
@@ -78,6 +81,8 @@ class GlobalModel:
             raise ConfigError(
                 f"model: {self.spec.num_columns} different feature names wanted, got {self.feature_names}"
             )
+        if self.columns and feature_names(self.columns) != self.feature_names:
+            raise ConfigError("model: its columns do not make its features; fetch the model again")
         if not (self.deviation > 0).all():
             raise ConfigError("model: deviation holds a number that is not above 0")
         other = TASKS[self.task].link if TASKS[self.task].has_classes else Link.EXPONENTIAL
@@ -94,7 +99,8 @@ class GlobalModel:
 
         Args:
             rows: A data frame (columns by name, in any order, more than needed is fine), or numbers of shape (n, d) in
-                the order of `feature_names`. In the units of the data: scaling is the model's.
+                the order of `feature_names`. In the units of the data: scaling is the model's. Where columns have
+                types, a data frame holds them as the job's tables do, and the model fills gaps by the job's rules.
             device: Where to compute, e.g. `cuda`.
 
         Returns:
@@ -113,7 +119,7 @@ class GlobalModel:
         """
         from kernfed.models.tensors.predict import linear_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
+        x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
         offset = self.target_mean - self.feature_mean @ self.weights
         return linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device)
 

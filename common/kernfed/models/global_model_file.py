@@ -13,11 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from kernfed.arrays import Array
 from kernfed.artifact_names import MODEL_ARRAYS
+from kernfed.columns.plan import ColumnPlan
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
+from kernfed.models.columns_fact import columns_fact
 from kernfed.models.folder import Pair, canonical
 
 ARRAYS = ("mean", "deviation", "weights", "feature_mean", "target_mean")
@@ -54,6 +56,8 @@ class _Facts(_Section):
     arrays_sha256: _Digest
     link: Link | None = None
     """Left out where scores are linear, as they were in all models of before."""
+    columns: tuple[ColumnPlan, ...] | None = None
+    """Left out where the model's columns are those of the table, as they were in all models of before."""
     job: dict[str, JsonValue]
 
 
@@ -67,6 +71,7 @@ def write(parts: Mapping[str, Any], folder: Path, *, durable: bool) -> None:
         "features": asdict(spec),
         "job": dict(parts["job"]),
         **({} if link is Link.IDENTITY else {"link": link}),
+        **columns_fact(parts["columns"]),
     }
     PAIR.write(folder, told, {name: parts[name] for name in ARRAYS}, durable=durable)
 
@@ -87,6 +92,7 @@ def read(folder: Path) -> dict[str, Any]:
         "fingerprint": facts.fingerprint,
         "job": facts.job,
         "link": facts.link or Link.IDENTITY,
+        "columns": facts.columns or (),
         **_checked(arrays),
     }
 
@@ -98,7 +104,8 @@ def sha256(folder: Path) -> str:
         ConfigError: As `read`, as far as the files themselves go.
     """
     facts, _ = _load(folder)
-    told = facts.model_dump(mode="json", exclude={"job"} | ({"link"} if facts.link is None else set()))
+    unset = {name for name in ("link", "columns") if getattr(facts, name) is None}
+    told = facts.model_dump(mode="json", exclude={"job", *unset})
     return hashlib.sha256(canonical(told)).hexdigest()
 
 

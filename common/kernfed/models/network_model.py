@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from kernfed.arrays import Floats
 from kernfed.artifact_names import JOB_JSON, MODEL_FACTS
+from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.models import global_model_file
 from kernfed.models.base import Loader, Model, load
+from kernfed.models.columns_fact import columns_fact, columns_of_facts
 from kernfed.models.global_model import load_model
 from kernfed.models.global_model_file import PAIR
 from kernfed.models.network_spec import NetworkSpec, layout, read_spec
@@ -54,6 +56,8 @@ class NetworkModel:
     target_deviation: Floats
     """Shape (C,); ones for classes."""
     job: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[ColumnPlan, ...] = ()
+    """Of the table, from which the columns are made; empty: these are its columns."""
 
     def __post_init__(self) -> None:
         """Check the parts against each other."""
@@ -73,6 +77,8 @@ class NetworkModel:
             object.__setattr__(self, name, array)
         if len(self.feature_names) != d or not (self.deviation > 0).all():
             raise ConfigError(f"model: {len(self.feature_names)} feature names for {d} columns, or a deviation of 0")
+        if self.columns and feature_names(self.columns) != self.feature_names:
+            raise ConfigError("model: its columns do not make its features; fetch the model again")
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str = "cpu") -> Floats:
         """Compute scores of rows in the units of the data, shape (n, C): numbers, or probabilities of classes.
@@ -86,7 +92,7 @@ class NetworkModel:
         """
         from kernfed.models.tensors.predict import network_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (ordered(rows, self.feature_names) - self.mean) / self.deviation
+        x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
         scores = network_scores(x, self.network, self.parameters, device)
         return scores * self.target_deviation + self.target_mean
 
@@ -105,6 +111,7 @@ class NetworkModel:
             "classes": self.classes,
             "network": asdict(self.network),
             "job": dict(self.job),
+            **columns_fact(self.columns),
         }
         PAIR.write(folder, facts, {name: getattr(self, name) for name in ARRAYS}, durable=durable)
 
@@ -124,6 +131,7 @@ def load_network_model(folder: Path | str) -> NetworkModel:
             classes=tuple(facts["classes"]),
             network=read_spec(facts["network"]),
             job=facts["job"],
+            columns=columns_of_facts(facts),
             **{name: arrays[name] for name in ARRAYS},
         )
     except (ValueError, KeyError, TypeError) as err:

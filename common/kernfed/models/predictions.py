@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from kernfed import files
 from kernfed.arrays import Floats
+from kernfed.columns.plan import columns_of, expand
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import MissingRule
 from kernfed.jobs.client_file import PartitionFile
@@ -21,6 +22,7 @@ from kernfed.models.base import Model
 from kernfed.models.coverage import Covering, check_coverage
 from kernfed.tables.raw_table import Flags, RawTable, Source, TextTable
 from kernfed.tables.read import gaps, read_with_text
+from kernfed.tables.typed_cells import cell_readers
 
 STANDARD = Path("-")
 """Standard input, or output."""
@@ -83,6 +85,8 @@ def write_predictions(
     source = _source(model, data, delimiter, encoding)
     rule = missing or (Missing.BLANK if model.job.get("missing") == MissingRule.DROP_ROWS else Missing.REFUSE)
     text, table = read_with_text(source)
+    if model.columns:
+        table = replace(table, may_lack=np.array([plan.fills for plan in model.columns], dtype=np.bool_))
     added = ["prediction", *TASKS[model.task].score_names(model.classes)]
     added += TASKS[model.task].range_names if coverage is not None else ()
     if rule is Missing.SKIP:
@@ -117,7 +121,9 @@ def _source(model: Model, data: Path, delimiter: str, encoding: str) -> Source:
         path = Path("/dev/stdin") if data == STANDARD else data
         file = PartitionFile(path=path, format="csv", delimiter=delimiter, encoding=encoding)
     where = "standard input" if data == STANDARD else str(data)
-    return Source(file, where, model.feature_names, setting=options.get)
+    columns = columns_of(model.columns, model.feature_names)
+    readers = cell_readers(model.columns, file, columns, options.get)
+    return Source(file, where, columns, setting=options.get, readers=readers)
 
 
 def _predicted(
@@ -138,8 +144,8 @@ def _predicted(
 
 
 def _columns(model: Model, x: Floats, device: str, coverage: float | None) -> dict[str, list[Any]]:
-    """What is told of rows whose columns are the model's, (n, d)."""
-    task, rows = TASKS[model.task], pd.DataFrame(x, columns=pd.Index(model.feature_names))
+    """What is told of rows whose columns are those of the model's table, (n, R)."""
+    task, rows = TASKS[model.task], expand(model.columns, x)
     scores = model.predict_scores(rows, device=device)
     told: dict[str, list[Any]] = {"prediction": task.predictions(scores, model.classes).tolist()}
     told |= {name: list(scores[:, i]) for i, name in enumerate(task.score_names(model.classes))}

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import collections
 import numbers
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import ColumnPlan, columns_of, expand
 from kernfed.errors import DataError
+from kernfed.jobs.client_file import PartitionFile
+from kernfed.tables import typed_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...]) -> Floats:
+def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...], plans: tuple[ColumnPlan, ...] = ()) -> Floats:
     """Check rows and bring their columns into order, float64, shape (n, d), row-major.
 
     Args:
         rows: A data frame (columns by name, in any order, more than needed is fine), or numbers of shape (n, d).
         names: The d columns wanted.
+        plans: How they are made of a data frame's columns; empty: they are these. Numbers are the d columns always.
 
     Raises:
         DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
     """
     if hasattr(rows, "columns"):  # a data frame, told without loading pandas
-        x = _frame_columns(cast("pd.DataFrame", rows), names)
+        x = expand(plans, _frame_columns(cast("pd.DataFrame", rows), columns_of(plans, names), plans))
     else:
         try:
             x = np.asarray(rows, dtype=np.float64, order="C")
@@ -48,18 +53,32 @@ def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...]) -> Float
     return x
 
 
-def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Floats:
+def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...], plans: tuple[ColumnPlan, ...]) -> Floats:
     counts = collections.Counter(frame.columns)
+    readers = typed_cells.cell_readers(plans, PartitionFile(path=Path("-")), names, lambda _: None)
     x = np.empty((len(frame), len(names)))
     for i, name in enumerate(names):
         if counts[name] != 1:
             what = f"is there {counts[name]} times" if counts[name] else "is missing"
             raise DataError(f"column {name!r} {what}; the model needs the columns {', '.join(names)}, each once")
         column = frame[name]
+        if (reader := readers.get(name)) is not None:
+            x[:, i] = _typed(name, column, reader)
+            continue
         if column.dtype.kind not in "biuf":
             _check_numbers(name, column)
         x[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return x
+
+
+def _typed(name: str, column: pd.Series[Any], reader: typed_cells.CellReader) -> list[float]:
+    found = []
+    for row, value in enumerate(column.astype(object).where(column.notna(), None)):
+        number = reader.read(value)
+        if not isinstance(number, float):
+            raise DataError(f"column {name!r}, row {row + 1} (counted from 1): {number}")
+        found.append(number)
+    return found
 
 
 def _check_numbers(name: str, column: pd.Series[Any]) -> None:

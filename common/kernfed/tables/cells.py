@@ -122,12 +122,42 @@ def read_numbers(values: Any, source: Source, faults: Faults, column: str) -> Fl
 
 def read_number(cell: object, source: Source, faults: Faults, column: str, row: int, count: int = 1) -> float:
     """A cell as a number; NaN: no value, or a fault that is noted, for `count` cells that hold the same."""
+    if (reader := source.readers.get(column)) is not None:
+        found = reader.read(cell)
+        if isinstance(found, float):
+            return found
+        faults.add(column, row, found, count)
+        return math.nan
     value = read_value(cell, source.file)
     if isinstance(value, float):
         return value
     problems = {Misread.NAN: source.not_finite, Misread.TEXT: _text_problem(source, column)}
     faults.add(column, row, problems.get(value, value.value), count)
     return math.nan
+
+
+def read_distinct(
+    values: Sequence[object], codes: Integers, source: Source, faults: Faults, column: str, first: int = 1
+) -> Floats:
+    """A column as numbers, (n,), of which each different cell is read once; faults are noted.
+
+    Args:
+        values: Different cells.
+        codes: For each row an index into `values`, (n,); negative: no value.
+        source: The file.
+        faults: Takes the rows of cells that are no numbers.
+        column: Name in the job.
+        first: Number of the first row.
+    """
+    table = np.full(len(values) + 1, np.nan)
+    rows, counts = np.full(len(values) + 1, -1), np.bincount(codes + 1, minlength=len(values) + 1)
+    rows[codes[::-1]] = np.arange(len(codes))[::-1]  # the first row that holds each
+    for i, value in enumerate([*values, None]):
+        if rows[i] >= 0:
+            table[i] = read_number(
+                value, source, faults, column, int(rows[i]) + first, int(counts[(i + 1) % len(table)])
+            )
+    return table[codes]
 
 
 def _text_problem(source: Source, column: str) -> str:

@@ -23,7 +23,15 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from kernfed.tables.arrow import distinct
-from kernfed.tables.cells import EXACT, blank_missing, merge_labels, missing_numbers, plain_numbers, read_number
+from kernfed.tables.cells import (
+    EXACT,
+    blank_missing,
+    merge_labels,
+    missing_numbers,
+    plain_numbers,
+    read_distinct,
+    read_number,
+)
 from kernfed.tables.columns import locate_header, locate_own
 from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
 from kernfed.tables.records import RecordDigests, group_words
@@ -199,6 +207,8 @@ def _read_fast(
     used = [names[i] for i in places]
     text = pa.dictionary(pa.int32(), pa.string())
     types = dict.fromkeys(used, pa.float64())
+    typed = {name for name, column in zip(used, source.columns, strict=True) if column in source.readers}
+    types |= dict.fromkeys(typed, text)
     if source.has_labels:
         types[used[-1]] = text
     records = None
@@ -233,7 +243,11 @@ def _read_fast(
         return None
     num_features = len(source.features)
     x = np.empty((n, num_features))
+    faults = Faults(source, "line")
     for j, name in enumerate(used[:num_features]):
+        if name in typed:
+            x[:, j] = read_distinct(*distinct(table[name]), source, faults, source.features[j], 2)
+            continue
         if pc.any(pc.is_nan(table[name])).as_py():
             return None  # the text "nan" is not among the missing tokens
         x[:, j] = table[name].to_numpy()
@@ -243,14 +257,22 @@ def _read_fast(
     if target is not None and source.has_labels:
         values, indices = distinct(target)
         codes, labels = merge_labels(values, indices, source.file.missing)
+    elif target is not None and source.target is not None and source.target in source.readers:
+        y = read_distinct(*distinct(target), source, faults, source.target, 2)
     elif target is not None:
         if pc.any(pc.is_nan(target)).as_py():
             return None
         y = target.to_numpy().astype(np.float64)
-    for numbers in (x, y):
+    faults.raise_if_any()
+    # Readers of typed columns look at each cell themselves.
+    plain = slice(None) if not typed else [j for j in range(num_features) if used[j] not in typed]
+    read_y = y is not None and source.target in source.readers
+    for numbers in (x[:, plain], None if read_y else y):
         if numbers is not None and (np.abs(numbers) >= EXACT).any():
             return None  # perhaps an integer that was rounded
-    x, y = blank_missing(x, source.file), None if y is None else blank_missing(y, source.file)
+    if missing_numbers(source.file):
+        x[:, plain] = blank_missing(x[:, plain], source.file)
+        y = y if y is None or read_y else blank_missing(y, source.file)
     lines = np.arange(2, n + 2)
     groups = None if group is None else group_words(source, *distinct(table[names[group]]), lines, "line")
     return RawTable(x, y, codes, labels, lines, "line", records, groups)
@@ -283,7 +305,7 @@ def _read_carefully(
     names = source.features if source.has_labels else source.columns
     numeric = places[: len(names)]
     # A token such as -999 reads as a number, so that every cell has to be looked at.
-    plain = not missing_numbers(source.file)
+    plain = not missing_numbers(source.file) and source.readers.keys().isdisjoint(names)
     numbers, codes, lines = array("d"), array("q"), array("q")
     labels: dict[str, int] = {}
     groups: list[str] = []

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.arrays import Integers
-from kernfed.tables.cells import label_text, merge_labels, read_numbers
+from kernfed.arrays import Floats, Integers
+from kernfed.tables.cells import label_text, merge_labels, read_distinct, read_numbers
 from kernfed.tables.columns import locate_columns, locate_own
 from kernfed.tables.raw_table import Faults, RawTable, Source
 from kernfed.tables.records import RecordDigests, group_words
@@ -59,7 +59,7 @@ def read_npz(source: Source) -> RawTable:
         )
     places = locate_columns(source, names, source.features)
     faults = Faults(source, "row")
-    columns = [read_numbers(x[:, p], source, faults, name) for p, name in zip(places, source.features, strict=True)]
+    columns = [_column(x[:, p], source, faults, name) for p, name in zip(places, source.features, strict=True)]
     values = np.stack(columns, axis=1) if columns else np.empty((len(x), 0))
     faults.raise_if_any()
     rows, records, group = np.arange(1, len(x) + 1), None, None
@@ -133,6 +133,14 @@ def _names(source: Source, archive: Any) -> list[str]:
     if names.ndim != 1 or names.dtype.kind != "U":
         source.refuse("array 'columns' must be text of shape (columns,); write it with .astype(str)")
     return [str(name) for name in names]
+
+
+def _column(values: Any, source: Source, faults: Faults, name: str) -> Floats:
+    """A column as numbers, (n,), by its type where the job or the client file states one."""
+    if name not in source.readers:
+        return read_numbers(values, source, faults, name)
+    different, codes = np.unique(values, return_inverse=True)
+    return read_distinct(different.tolist(), codes.astype(np.int64).ravel(), source, faults, name)
 
 
 def _labels(source: Source, y: Any) -> tuple[Integers, tuple[str, ...]]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from kernfed.arrays import Integers
 from kernfed.rng import Words
 from kernfed.tables.arrow import distinct, is_text, plain, times_as_text
-from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_number, read_value
+from kernfed.tables.cells import EXACT, Misread, blank_missing, merge_labels, read_distinct, read_number, read_value
 from kernfed.tables.columns import locate_columns, locate_own
 from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
 from kernfed.tables.records import RecordDigests, group_words, may_count
@@ -140,6 +140,8 @@ def text_cells(source: Source, column: pa.ChunkedArray) -> list[object]:
 
 def _numbers(source: Source, faults: Faults, name: str, column: Any) -> Any:
     """A column as float64 (n,), null as NaN; text that is a number counts as one, as in a CSV file."""
+    if name in source.readers and not pa.types.is_nested(plain(column.type)):
+        return read_distinct(*_distinct_cells(times_as_text(column)), source, faults, name)
     kind = plain(column.type)
     if is_text(kind):
         return _numbers_of_text(source, faults, name, column)
@@ -169,6 +171,18 @@ def _numbers_of_text(source: Source, faults: Faults, name: str, column: pa.Chunk
     for code, first, count in zip(*np.unique(codes[rows], return_index=True, return_counts=True), strict=True):
         read_number(values[code], source, faults, name, int(rows[first]) + 1, int(count))
     return np.array([np.nan if isinstance(value, Misread) else value for value in read])[codes]
+
+
+def _distinct_cells(column: pa.ChunkedArray) -> tuple[list[Any], Integers]:
+    """The different cells of a column of any type, and for each row which one it holds, (n,); -1: null."""
+    kind = plain(column.type)
+    if is_text(kind):
+        values, codes = distinct(column)
+        return list(values), codes
+    places: dict[Any, int] = {}
+    cells = column.cast(kind).to_pylist()
+    found = [-1 if c is None or c != c else places.setdefault(c, len(places)) for c in cells]
+    return list(places), np.array(found, dtype=np.int64)
 
 
 def _one_by_one(source: Source, faults: Faults, name: str, column: Any) -> Any:

@@ -6,9 +6,9 @@ content of a cell; the names of columns are the most that it tells about a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.memory import available_bytes
 from kernfed.rng import Words
+
+if TYPE_CHECKING:
+    from kernfed.tables.typed_cells import CellReader
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -50,6 +53,8 @@ class Source:
     """Column of the file that names each row's group; None: rows have none."""
     with_records: bool = False
     """Whether whole records are digested, with the columns that are not wanted."""
+    readers: Mapping[str, CellReader] = field(default_factory=dict)
+    """Of the columns that are no plain numbers, by their names in the job."""
     apart: str | None = None
     """Column that deals rows out to clients and is no part of their records; None: there is none."""
 
@@ -126,6 +131,8 @@ class RawTable:
     """Of the whole record behind each row, (n,), as of `RecordDigests`; None: they were not asked for."""
     group: Integers | None = None
     """Number of each row's group, (n,), as of `group_words`; None: rows have none."""
+    may_lack: Flags | None = None
+    """Columns whose gaps a rule of the job fills, (P,); None: there are none."""
 
     def take(self, rows: Integers) -> RawTable:
         """Some rows, as a file of these alone would have them."""
@@ -149,14 +156,19 @@ class RawTable:
     @property
     def useless(self) -> Flags:
         """Rows that lack a value of a feature, or have one that is infinite or too large, (n,)."""
-        beyond = np.isnan(self.x) | (np.abs(self.x) > GREATEST)
+        beyond = self._gaps | (np.abs(self.x) > GREATEST)
         found: Flags = np.logical_or.reduce(beyond, axis=1)
         return found
 
     @property
     def absent(self) -> Flags:
         """Rows that lack a value, (n,)."""
-        return np.isnan(self.x).any(axis=1) | self.absent_targets
+        return self._gaps.any(axis=1) | self.absent_targets
+
+    @property
+    def _gaps(self) -> Flags:
+        gaps: Flags = np.isnan(self.x)
+        return gaps if self.may_lack is None else gaps & ~self.may_lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +210,14 @@ class Faults:
             beyond = table.row_numbers[(np.abs(values) > GREATEST) & ~infinite]
             self.add_rows(name, beyond, f"a number beyond {GREATEST:g}; correct it, or divide the column everywhere")
 
-    def add_gaps(self, table: RawTable, remedy: str) -> None:
-        """Note the values that a table lacks."""
+    def add_gaps(self, table: RawTable, remedy: str, columns: Collection[str] | None = None) -> None:
+        """Note the values that a table lacks, and no rule fills; in some columns alone where these are named."""
         problem = f"no value; {remedy}"
         for j, name in enumerate(self.source.features):
-            self.add_rows(name, table.row_numbers[np.isnan(table.x[:, j])], problem)
-        if self.source.target is not None:
+            filled = table.may_lack is not None and table.may_lack[j]
+            if not filled and (columns is None or name in columns):
+                self.add_rows(name, table.row_numbers[np.isnan(table.x[:, j])], problem)
+        if self.source.target is not None and (columns is None or self.source.target in columns):
             self.add_rows(self.source.target, table.row_numbers[table.absent_targets], problem)
 
     def raise_if_any(self) -> None:

@@ -61,6 +61,10 @@ class _MissingRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """`refuse`."""
     MISSING_RULE_DROP_ROWS: _MissingRule.ValueType  # 2
     """`drop-rows`."""
+    MISSING_RULE_MEAN: _MissingRule.ValueType  # 3
+    """`mean`."""
+    MISSING_RULE_INDICATOR: _MissingRule.ValueType  # 4
+    """`indicator`."""
 
 class MissingRule(_MissingRule, metaclass=_MissingRuleEnumTypeWrapper):
     """Treatment of a row with a missing value in a column that the job uses."""
@@ -71,7 +75,75 @@ MISSING_RULE_REFUSE: MissingRule.ValueType  # 1
 """`refuse`."""
 MISSING_RULE_DROP_ROWS: MissingRule.ValueType  # 2
 """`drop-rows`."""
+MISSING_RULE_MEAN: MissingRule.ValueType  # 3
+"""`mean`."""
+MISSING_RULE_INDICATOR: MissingRule.ValueType  # 4
+"""`indicator`."""
 Global___MissingRule: typing_extensions.TypeAlias = MissingRule
+
+class _ColumnKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ColumnKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ColumnKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    COLUMN_KIND_UNSPECIFIED: _ColumnKind.ValueType  # 0
+    """Never sent; refused."""
+    COLUMN_KIND_NUMBER: _ColumnKind.ValueType  # 1
+    """`number`."""
+    COLUMN_KIND_CATEGORY: _ColumnKind.ValueType  # 2
+    """`category`."""
+    COLUMN_KIND_ORDINAL: _ColumnKind.ValueType  # 3
+    """`ordinal`."""
+    COLUMN_KIND_BOOLEAN: _ColumnKind.ValueType  # 4
+    """`boolean`."""
+    COLUMN_KIND_DATE: _ColumnKind.ValueType  # 5
+    """`date`."""
+
+class ColumnKind(_ColumnKind, metaclass=_ColumnKindEnumTypeWrapper):
+    """Type of a column."""
+
+COLUMN_KIND_UNSPECIFIED: ColumnKind.ValueType  # 0
+"""Never sent; refused."""
+COLUMN_KIND_NUMBER: ColumnKind.ValueType  # 1
+"""`number`."""
+COLUMN_KIND_CATEGORY: ColumnKind.ValueType  # 2
+"""`category`."""
+COLUMN_KIND_ORDINAL: ColumnKind.ValueType  # 3
+"""`ordinal`."""
+COLUMN_KIND_BOOLEAN: ColumnKind.ValueType  # 4
+"""`boolean`."""
+COLUMN_KIND_DATE: ColumnKind.ValueType  # 5
+"""`date`."""
+Global___ColumnKind: typing_extensions.TypeAlias = ColumnKind
+
+class _UnknownRule:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _UnknownRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_UnknownRule.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    UNKNOWN_RULE_UNSPECIFIED: _UnknownRule.ValueType  # 0
+    """Never sent; refused."""
+    UNKNOWN_RULE_REFUSE: _UnknownRule.ValueType  # 1
+    """`refuse`."""
+    UNKNOWN_RULE_OTHER: _UnknownRule.ValueType  # 2
+    """`other`."""
+    UNKNOWN_RULE_MISSING: _UnknownRule.ValueType  # 3
+    """`missing`."""
+
+class UnknownRule(_UnknownRule, metaclass=_UnknownRuleEnumTypeWrapper):
+    """Treatment of a level that the job does not know."""
+
+UNKNOWN_RULE_UNSPECIFIED: UnknownRule.ValueType  # 0
+"""Never sent; refused."""
+UNKNOWN_RULE_REFUSE: UnknownRule.ValueType  # 1
+"""`refuse`."""
+UNKNOWN_RULE_OTHER: UnknownRule.ValueType  # 2
+"""`other`."""
+UNKNOWN_RULE_MISSING: UnknownRule.ValueType  # 3
+"""`missing`."""
+Global___UnknownRule: typing_extensions.TypeAlias = UnknownRule
 
 @typing.final
 class DataSchema(google.protobuf.message.Message):
@@ -93,6 +165,7 @@ class DataSchema(google.protobuf.message.Message):
     BY_CONTENT_FIELD_NUMBER: builtins.int
     ON_STREAM_FIELD_NUMBER: builtins.int
     BY_RECORD_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -131,6 +204,10 @@ class DataSchema(google.protobuf.message.Message):
     def ranges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ColumnRange]:
         """R of them; rows outside of any are left out. At most 65,536 items."""
 
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ColumnPlan]:
+        """Of the table, from which `features` are made; empty: these are its columns. At most 65,536 items."""
+
     def __init__(
         self,
         *,
@@ -148,8 +225,9 @@ class DataSchema(google.protobuf.message.Message):
         by_content: builtins.bool = ...,
         on_stream: builtins.bool = ...,
         by_record: builtins.bool = ...,
+        columns: collections.abc.Iterable[Global___ColumnPlan] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "columns", b"columns", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 
@@ -558,3 +636,151 @@ class ColumnRange(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["column", b"column", "high", b"high", "low", b"low"]) -> None: ...
 
 Global___ColumnRange: typing_extensions.TypeAlias = ColumnRange
+
+@typing.final
+class ColumnFound(google.protobuf.message.Message):
+    """What a client has in a column that the clients are to agree on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVELS_FIELD_NUMBER: builtins.int
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    MEAN_FIELD_NUMBER: builtins.int
+    DEVIATION_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Rows with a value, a multiple of those that the client's policy lets a number stand for; 0 for levels. From 0 to
+    2^53.
+    """
+    mean: builtins.float
+    """Of their numbers, rounded unless single rows may be told of."""
+    deviation: builtins.float
+    """Of their numbers, rounded as well. At least 0."""
+    @property
+    def levels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a category without given levels: those of enough rows here, sorted. At most 65,536 items."""
+
+    def __init__(
+        self,
+        *,
+        levels: collections.abc.Iterable[builtins.str] | None = ...,
+        num_rows: builtins.int = ...,
+        mean: builtins.float = ...,
+        deviation: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "levels", b"levels", "mean", b"mean", "num_rows", b"num_rows"]) -> None: ...
+
+Global___ColumnFound: typing_extensions.TypeAlias = ColumnFound
+
+@typing.final
+class FoundColumns(google.protobuf.message.Message):
+    """What a client has in the columns that it was asked about."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: builtins.int
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ColumnFound]:
+        """As many as were asked for, in their order. At most 65,536 items."""
+
+    def __init__(
+        self,
+        *,
+        columns: collections.abc.Iterable[Global___ColumnFound] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns"]) -> None: ...
+
+Global___FoundColumns: typing_extensions.TypeAlias = FoundColumns
+
+@typing.final
+class ColumnPlan(google.protobuf.message.Message):
+    """What becomes of a column of the table."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
+    SETTLED_FIELD_NUMBER: builtins.int
+    FILL_FIELD_NUMBER: builtins.int
+    UNIT_FIELD_NUMBER: builtins.int
+    LOG1P_FIELD_NUMBER: builtins.int
+    CLIP_FIELD_NUMBER: builtins.int
+    LEVELS_FIELD_NUMBER: builtins.int
+    UNKNOWN_FIELD_NUMBER: builtins.int
+    LEAST_ROWS_FIELD_NUMBER: builtins.int
+    SINCE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Of the column, in the job. At most 256 characters."""
+    kind: Global___ColumnKind.ValueType
+    """Its type."""
+    missing: Global___MissingRule.ValueType
+    """What becomes of gaps."""
+    settled: builtins.bool
+    """Whether levels and `fill` are those to use; else the clients are still to agree on them."""
+    fill: builtins.float
+    """Takes the place of a gap, in units of the feature column."""
+    unit: builtins.str
+    """Of a number; empty: the job states none. At most 256 characters."""
+    log1p: builtins.bool
+    """Whether a number x becomes log(1 + x)."""
+    unknown: Global___UnknownRule.ValueType
+    """What becomes of other levels."""
+    least_rows: builtins.int
+    """Fewest rows of a level at one client at least, for the clients to agree on it. From 1 to 2^53."""
+    since: builtins.str
+    """Of a date, the day that is 0, e.g. 2020-01-31. At most 256 characters."""
+    @property
+    def clip(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Least and greatest number, which those beyond are taken at, before `log1p`; empty: none. At most 2 items."""
+
+    @property
+    def levels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a category or an ordinal, in the order of their places. At most 65,536 items."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        kind: Global___ColumnKind.ValueType = ...,
+        missing: Global___MissingRule.ValueType = ...,
+        settled: builtins.bool = ...,
+        fill: builtins.float = ...,
+        unit: builtins.str = ...,
+        log1p: builtins.bool = ...,
+        clip: collections.abc.Iterable[builtins.float] | None = ...,
+        levels: collections.abc.Iterable[builtins.str] | None = ...,
+        unknown: Global___UnknownRule.ValueType = ...,
+        least_rows: builtins.int = ...,
+        since: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clip", b"clip", "fill", b"fill", "kind", b"kind", "least_rows", b"least_rows", "levels", b"levels", "log1p", b"log1p", "missing", b"missing", "name", b"name", "settled", b"settled", "since", b"since", "unit", b"unit", "unknown", b"unknown"]) -> None: ...
+
+Global___ColumnPlan: typing_extensions.TypeAlias = ColumnPlan
+
+@typing.final
+class FindColumnsRequest(google.protobuf.message.Message):
+    """State levels and means of columns of the training partition, for the clients to agree on them.
+
+    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean and a deviation
+    are rounded, so that nothing is told of few rows beside the other numbers of the job.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
+    dataset: builtins.str
+    """Data set of the client file. At most 256 characters."""
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ColumnPlan]:
+        """Columns to look at. At most 65,536 items."""
+
+    def __init__(
+        self,
+        *,
+        dataset: builtins.str = ...,
+        columns: collections.abc.Iterable[Global___ColumnPlan] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns", "dataset", b"dataset"]) -> None: ...
+
+Global___FindColumnsRequest: typing_extensions.TypeAlias = FindColumnsRequest

@@ -33,6 +33,7 @@ def agreed(setup: Setup) -> dict[str, Any]:
         "classes": setup.agreed.classes,
         "mean": setup.agreed.mean,
         "deviation": setup.agreed.deviation,
+        "columns": setup.schema.columns,
     }
 
 

@@ -25,6 +25,7 @@ from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measured_once
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.agreement import Earlier
+from kernfed_server.jobs.start.columns import agree_columns
 from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
@@ -105,7 +106,7 @@ async def _carry_out(
         elif former is not None:
             run.begin_with(former)
             earlier = await asyncio.to_thread(Earlier.of_former, former, job)
-        job = as_begun(job, run)
+        job = await agree_columns(as_begun(job, run), earlier, cohort, run)
         setup = await _prepared(job, workflow, earlier, cohort, run)
     job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
     cohort.let_differ(workflow.spread(job.method))

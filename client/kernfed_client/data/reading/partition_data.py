@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernfed.arrays import Floats, Integers
-from kernfed.errors import DataError
+from kernfed.columns.plan import ColumnPlan, expand, fault
+from kernfed.errors import DataError, WireError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import DatasetSection, PartitionFile
 from kernfed.maths.few.rows import levelled, without_few
@@ -16,6 +17,7 @@ from kernfed.maths.tasks import TASKS
 from kernfed.rng import Words
 from kernfed.tables.cells import class_name
 from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
+from kernfed.tables.typed_cells import cell_readers
 from kernfed.wording import MAX_CLASS_NAME, is_class_name, listed
 from kernfed_client.data.guards.records import Records, told_apart
 from kernfed_client.data.reading.ranges import added, counts, outside_ranges, refuse_all_outside
@@ -152,22 +154,29 @@ def partition_source(
 
     Raises:
         DataError: The job asks for the column that names groups, which the site keeps to itself.
+        WireError: No job file makes such columns.
     """
 
     def setting(name: str) -> str:
         where = dataset if name in DatasetSection.model_fields else f"{dataset}.{partition}"
         return f"`{name}` of [datasets.{where}] in the client file"
 
+    if wrong := fault(schema.columns, schema.features if schema.columns else None):
+        raise WireError(f"the job's columns are none that a job file has: {wrong}")
+    has_classes, columns = TASKS[schema.task].has_classes, schema.table_columns
+    numbers = columns if has_classes else (*columns, schema.target)
     source = Source(
         file,
         f"data set {dataset}, {partition} ({file.path.name})",
-        schema.features,
+        columns,
         schema.target,
-        TASKS[schema.task].has_classes,
+        has_classes,
         setting,
         groups.column,
         with_records=True,
+        readers=cell_readers(schema.columns, file, numbers, setting),
     )
+    _check_units(source, schema.columns)
     for column in () if groups.may_be_used or groups.column is None else source.columns:
         if groups.column == source.in_file(column):
             source.refuse(
@@ -178,20 +187,38 @@ def partition_source(
     return source
 
 
+def _check_units(source: Source, plans: Sequence[ColumnPlan]) -> None:
+    for plan in plans:
+        how = source.file.cells.get(plan.name)
+        if how is not None and not how.knows_unit(plan.unit):
+            remedy = f"add {plan.unit!r} to `convert` of the column in {source.key('cells')}, or correct the job"
+            source.refuse(
+                f"{source.shown(plan.name)} is in {how.unit!r}, and the job wants {plan.unit!r}; {remedy}",
+                public=f"column {plan.name!r} is not in {plan.unit!r}, and cannot be converted",
+            )
+
+
 def check_table(source: Source, schema: DataSchema, table: RawTable, least: int = 1) -> PartitionData:
     """Check a table as read against the schema; leave out rows outside of ranges, and those with gaps where it says so.
 
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
+    plans = schema.columns
+    if plans:
+        table = replace(table, may_lack=np.array([plan.fills for plan in plans], dtype=np.bool_))
     records = Records.of_table(table) if schema.by_record or table.group is not None else None
     word = None if table.records is None else told_apart(table.records)
     table, found, within = _within_ranges(source, schema, table, least)
     rows, absent = table.row_numbers, table.absent
     faults = Faults(source, table.row_word)
     faults.add_infinite(table)
-    if schema.missing is MissingRule.REFUSE:
-        faults.add_gaps(table, 'complete the data, or set data.missing to "drop-rows" in the job')
+    refusing = [plan.name for plan in plans if plan.missing is MissingRule.REFUSE]
+    refusing += [schema.target] if schema.missing is MissingRule.REFUSE else []
+    if plans or refusing:
+        faults.add_gaps(
+            table, 'complete the data, or set data.missing to "drop-rows" in the job', refusing if plans else None
+        )
     names = tuple(class_name(name, source.file.labels, schema.classes) for name in table.names)
     if table.codes is not None:
         _check_labels(source, schema, names, table.codes, ~absent, rows, faults)
@@ -204,7 +231,7 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
         )
     labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
     y = None if table.y is None else table.y[kept]
-    x = table.x if kept.all() else table.x[kept]
+    x = expand(plans, table.x if kept.all() else table.x[kept])
     places = np.flatnonzero(within)[kept]
     records, word = None if records is None else records.take(places), None if word is None else word[places]
     num_outside = int(found.any(axis=1).sum())
@@ -220,7 +247,7 @@ def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: i
     Raises:
         DataError: All rows lie outside.
     """
-    found = outside_ranges(schema, table.x, table.y, least, ~table.absent)
+    found = outside_ranges(schema, table.x, table.y, least, ~table.absent, source.features)
     out = found.any(axis=1)
     kept: Flags = np.logical_not(out)
     if kept.all():

@@ -379,7 +379,7 @@ def read_partition(
     Raises:
         DataError: Names file, column, row and remedy; holds no content of cells.
     """
-    wanted = [*schema.features, schema.target]
+    wanted = [*schema.table_columns, schema.target]
     if twice := sorted(name for name, count in Counter(wanted).items() if count > 1):
         raise DataError(f"the job uses column {', '.join(twice)} twice; correct its features and target")
     source = partition_source(file, schema, dataset, partition, groups)

@@ -18,7 +18,12 @@ from kernfed.tables.raw_table import Flags
 
 
 def outside_ranges(
-    schema: DataSchema, x: Array, y: Array | None, least: int = 1, complete: Flags | slice = slice(None)
+    schema: DataSchema,
+    x: Array,
+    y: Array | None,
+    least: int = 1,
+    complete: Flags | slice = slice(None),
+    names: Sequence[str] = (),
 ) -> Flags:
     """Tell which rows a range leaves out, shape (n, R) for R ranges; no value (NaN) is not outside.
 
@@ -28,9 +33,10 @@ def outside_ranges(
         y: Numeric targets, (n,); None where there are none.
         least: Each limit leaves out a multiple of so many rows, the outermost, and all that equal the last of them.
         complete: Which rows count for that, (n,); unset: all.
+        names: Of the columns of `x`; unset: those of the schema's features.
     """
     found = np.zeros((len(x), len(schema.ranges)), dtype=np.bool_)
-    place = {name: j for j, name in enumerate(schema.features)}
+    place = {name: j for j, name in enumerate(names or schema.features)}
     for i, given in enumerate(schema.ranges):
         values: Floats | None = x[:, place[given.column]] if given.column in place else y
         if values is not None:

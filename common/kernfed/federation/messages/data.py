@@ -7,10 +7,13 @@ What leaves a site here: row counts, class names, per-column means and deviation
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.arrays import Array
+from kernfed.arrays import GREATEST, Array
+from kernfed.columns.plan import ColumnFound, ColumnPlan, columns_of
+from kernfed.columns.plan import MissingRule as MissingRule
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
     Exact,
@@ -25,7 +28,9 @@ from kernfed.federation.messages.base import (
     Request,
     Rows,
     Shape,
+    Stated,
 )
+from kernfed.wording import is_class_name
 
 
 class LearningTask(enum.StrEnum):
@@ -34,13 +39,6 @@ class LearningTask(enum.StrEnum):
     REGRESSION = "regression"
     BINARY = "binary"
     CLASSIFICATION = "classification"
-
-
-class MissingRule(enum.StrEnum):
-    """Treatment of a row with a missing value in a column that the job uses."""
-
-    REFUSE = "refuse"
-    DROP_ROWS = "drop-rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +84,53 @@ class DataSchema:
     by_record: bool = False
     """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and
     for batches and folds."""
+    columns: Annotated[tuple[ColumnPlan, ...], MaxLength(65536)] = ()
+    """Of the table, from which `features` are made; empty: these are its columns."""
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """Columns of the table that features are made of."""
+        return columns_of(self.columns, self.features)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundColumns(Reply):
+    """What a client has in the columns that it was asked about."""
+
+    columns: Annotated[tuple[ColumnFound, ...], MaxLength(65536)]
+    """As many as were asked for, in their order."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`."""
+        del stated
+        for column in self.columns:
+            if abs(column.mean) > GREATEST or column.deviation > GREATEST:
+                yield "states a mean or a deviation of a column beyond all numbers of tables"
+            if len(set(column.levels)) != len(column.levels) or not all(map(is_class_name, column.levels)):
+                yield "states a level twice, or one that no client's reader lets through"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindColumnsRequest(Request[FoundColumns]):
+    """State levels and means of columns of the training partition, for the clients to agree on them.
+
+    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean and a deviation
+    are rounded, so that nothing is told of few rows beside the other numbers of the job.
+    """
+
+    step = "data.columns"
+    reply = FoundColumns
+    kinds = (Kind.SUMMARY,)
+
+    dataset: Name
+    """Data set of the client file."""
+    columns: Annotated[tuple[ColumnPlan, ...], MaxLength(65536)]
+    """Columns to look at."""
+
+    def refusals(self, reply: FoundColumns) -> Iterator[str]:
+        """See `Request.refusals`."""
+        if len(reply.columns) != len(self.columns):
+            yield f"states {len(reply.columns)} columns where {len(self.columns)} were asked for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import ColumnPlan
 from kernfed.methods.online.dictionary import Dictionary
 from kernfed.methods.online.losses import Loss
+from kernfed.models.columns_fact import columns_fact
 from kernfed.models.folder import Pair
 
 FORMAT = "kernfed.online/1"
@@ -41,6 +43,8 @@ class OnlineParameters:
     round_num: int
     offset: Floats | None = None
     """A constant beside each kernel, (N,); None: there is none."""
+    columns: tuple[ColumnPlan, ...] = ()
+    """Of the table, from which the columns are made; empty: these are its columns."""
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write both files; the facts, which name the digest of the arrays, last.
@@ -59,6 +63,7 @@ class OnlineParameters:
             "loss": self.loss,
             **asdict(self.dictionary),
             "round": self.round_num,
+            **columns_fact(self.columns),
         }
         arrays = {"theta": self.theta, "mean": self.mean, "scale": self.scale}
         if self.offset is not None:

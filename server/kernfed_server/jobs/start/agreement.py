@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from kernfed.arrays import Array
+from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.errors import ConfigError, DataError, JobError
 from kernfed.features.spec import FeatureSpec, check_spec
 from kernfed.jobs.former import AGREEMENT, Former
@@ -56,6 +57,8 @@ class Agreement:
     """Of an earlier job whose clients these join; None: it follows from these clients' rows, where there is a rule."""
     target_deviation: float = 0.0
     """Of a regression's targets at a client, the median over clients; 0: classes, or an earlier release agreed."""
+    columns: tuple[ColumnPlan, ...] = ()
+    """What becomes of the columns of the table; empty: they are the feature columns."""
     num_rows: Mapping[str, int] = field(default_factory=dict)
     """Training rows of each client that passed the preparation."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +68,8 @@ class Agreement:
     def to_arrays(self) -> dict[str, Array]:
         """What `of_state` reads."""
         values = {name: getattr(self, name) for name in Agreement.__dataclass_fields__ if name not in _ARRAYS}
-        facts = TypeAdapter(_Facts).dump_json(_Facts(**values))
+        unused = None if self.columns else {"columns"}  # as releases before it wrote
+        facts = TypeAdapter(_Facts).dump_json(_Facts(**values), exclude=unused)
         arrays = {name: np.asarray(getattr(self, name), np.float64) for name in _ARRAYS}
         return {**arrays, _FACTS: np.frombuffer(facts, np.uint8)}
 
@@ -100,6 +104,8 @@ class Agreement:
         for name, size in sizes.items():
             if arrays[name].shape != (size,):
                 return f"{name} has shape {arrays[name].shape}, not ({size},)"
+        if self.columns and len(feature_names(self.columns)) != self.spec.num_columns:
+            return "the columns of the table do not make the feature columns"
         if fault := absurd(arrays, self.classes):
             return fault
         if not (self.deviation > 0).all():
@@ -134,6 +140,7 @@ class _Facts:
     num_rows: Mapping[str, int]
     descriptions: Mapping[str, str]
     target_deviation: float = 0.0
+    columns: tuple[ColumnPlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

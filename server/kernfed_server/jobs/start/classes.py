@@ -6,13 +6,12 @@ where others write words, would become classes of their own without a word, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.tasks import TASKS
-from kernfed.tables.cells import bare_label
+from kernfed.tables.spellings import alike, in_order
 from kernfed.wording import listed
 
 MAX_CLASSES = 1000
@@ -37,7 +36,7 @@ def unite_classes(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> t
     if not schema.classes:
         _refuse_spellings(schema, found)
         _refuse_strangers(schema, found)
-    classes = schema.classes or tuple(_sorted({c for classes in found.values() for c in classes}))
+    classes = schema.classes or tuple(in_order({c for classes in found.values() for c in classes}))
     names = listed(classes, more=", ...")
     if schema.task is LearningTask.BINARY and len(classes) != 2:
         raise DataError(
@@ -97,14 +96,9 @@ def refuse_unseen(schema: DataSchema, unseen: tuple[str, ...]) -> None:
 
 
 def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> None:
-    spellings: dict[str, dict[str, None]] = {}
-    for client in sorted(found):
-        for name in found[client]:
-            spellings.setdefault(bare_label(name), {})[name] = None
-    alike = [tuple(names) for names in spellings.values() if len(names) > 1]
-    if alike:
-        told = "; ".join(" and ".join(repr(name) for name in names) for names in alike[:4])
-        mapped = ", ".join(f'"{name}" = "{names[0]}"' for names in alike[:4] for name in names[1:])
+    if spelt := alike(found):
+        told = "; ".join(" and ".join(repr(name) for name in names) for names in spelt[:4])
+        mapped = ", ".join(f'"{name}" = "{names[0]}"' for names in spelt[:4] for name in names[1:])
         raise DataError(
             f"classes in {schema.target!r} differ only by case, blanks, width or decimals: {told}.\n{_sets(found)}\n"
             f"  write labels = {{ {mapped} }} into the client file of those who have them, or, if these are different "
@@ -134,16 +128,3 @@ def _sets(found: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join(
         f"  {client}: {listed([repr(name) for name in found[client]], more=', ...')}" for client in sorted(found)
     )
-
-
-def _sorted(classes: set[str]) -> list[str]:
-    def number(name: str) -> float:
-        value = float(name)
-        if not math.isfinite(value):
-            raise ValueError(name)
-        return value
-
-    try:
-        return sorted(classes, key=lambda name: (number(name), name))
-    except ValueError:
-        return sorted(classes)

@@ -219,6 +219,7 @@ async def prepare(
         spec=agree_features(job, standardised, counted, run, within) if taken is None else taken.spec,
         class_order=class_order,
         backbone=later.backbone,
+        columns=schema.columns,
         ridge=None if taken is None else taken.ridge,
         target_deviation=target_deviation(described) if taken is None else taken.target_deviation,
         num_rows=num_rows,

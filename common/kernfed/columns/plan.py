@@ -1,0 +1,184 @@
+"""What a job makes of each column of a table: its type, its levels, and what takes the place of a gap.
+
+A cell becomes one number per column (`kernfed.tables.typed_cells`): the number itself, days since a day, 0 or 1, or the
+place of a level. `expand` makes feature columns of these numbers: one for each level of a category, and one that says
+where a value was missing. Clients, models and whoever predicts do the same, by the same plan.
+
+R columns of the table, P feature columns.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed.federation.messages.base import MaxLength, Name, Names, Range
+
+OTHER, MISSING = "other", "missing"
+"""Levels that a job adds: of all levels that it does not know, and of gaps."""
+
+
+class MissingRule(enum.StrEnum):
+    """Treatment of a row with a missing value in a column that the job uses."""
+
+    REFUSE = "refuse"
+    DROP_ROWS = "drop-rows"
+    MEAN = "mean"
+    INDICATOR = "indicator"
+
+
+class ColumnKind(enum.StrEnum):
+    """Type of a column."""
+
+    NUMBER = "number"
+    CATEGORY = "category"
+    ORDINAL = "ordinal"
+    BOOLEAN = "boolean"
+    DATE = "date"
+
+
+class UnknownRule(enum.StrEnum):
+    """Treatment of a level that the job does not know."""
+
+    REFUSE = "refuse"
+    OTHER = "other"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlan:
+    """What becomes of a column of the table."""
+
+    name: Name
+    """Of the column, in the job."""
+    kind: ColumnKind
+    """Its type."""
+    missing: MissingRule
+    """What becomes of gaps."""
+    settled: bool = False
+    """Whether levels and `fill` are those to use; else the clients are still to agree on them."""
+    fill: float = 0.0
+    """Takes the place of a gap, in units of the feature column."""
+    unit: Name = ""
+    """Of a number; empty: the job states none."""
+    log1p: bool = False
+    """Whether a number x becomes log(1 + x)."""
+    clip: Annotated[tuple[float, ...], MaxLength(2)] = ()
+    """Least and greatest number, which those beyond are taken at, before `log1p`; empty: none."""
+    levels: Names = ()
+    """Of a category or an ordinal, in the order of their places."""
+    unknown: UnknownRule = UnknownRule.REFUSE
+    """What becomes of other levels."""
+    least_rows: Annotated[int, Range(1, 2**53)] = 1
+    """Fewest rows of a level at one client at least, for the clients to agree on it."""
+    since: Name = ""
+    """Of a date, the day that is 0, e.g. 2020-01-31."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """All levels of a category, with those that the job adds, in the order of their places."""
+        more = [OTHER] if self.unknown is UnknownRule.OTHER else []
+        more += [MISSING] if self.missing is MissingRule.INDICATOR else []
+        return (*self.levels, *(name for name in more if name not in self.levels))
+
+    @property
+    def fills(self) -> bool:
+        """Whether a number takes the place of gaps; those of a category are a level, or none."""
+        return self.kind is not ColumnKind.CATEGORY and self.missing in (MissingRule.MEAN, MissingRule.INDICATOR)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its feature columns."""
+        if self.kind is ColumnKind.CATEGORY:
+            return tuple(f"{self.name}={level}" for level in self.cells)
+        return (self.name, f"{self.name}={MISSING}") if self.missing is MissingRule.INDICATOR else (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFound:
+    """What a client has in a column that the clients are to agree on."""
+
+    levels: Names
+    """Of a category without given levels: those of enough rows here, sorted."""
+    num_rows: Annotated[int, Range(0, 2**53)]
+    """Rows with a value, a multiple of those that the client's policy lets a number stand for; 0 for levels."""
+    mean: float
+    """Of their numbers, rounded unless single rows may be told of."""
+    deviation: Annotated[float, Range(0)]
+    """Of their numbers, rounded as well."""
+
+
+def columns_of(plans: Sequence[ColumnPlan], features: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of the table behind feature columns, which are columns of the table where there is no plan."""
+    return tuple(plan.name for plan in plans) or features
+
+
+def feature_names(plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
+    """The feature columns of all plans, in their order."""
+    return tuple(name for plan in plans for name in plan.names)
+
+
+def as_asked(agreed: Sequence[ColumnPlan], plans: Sequence[ColumnPlan]) -> tuple[ColumnPlan, ...]:
+    """Agreed plans without what clients were to agree on, by the plans of a job: the same as these where it is its."""
+    found = []
+    for plan, asked in zip(agreed, plans, strict=False):
+        levels = plan.levels if asked.settled or asked.levels else ()
+        found.append(plan if asked.settled else replace(plan, levels=levels, fill=0.0, settled=False))
+    return (*found, *agreed[len(plans) :])
+
+
+def fault(plans: Sequence[ColumnPlan], features: Sequence[str] | None = None) -> str:
+    """Why these are no plans that a job file makes, or not those of feature columns; empty: they are."""
+    for plan in plans:
+        ordinal, category = plan.kind is ColumnKind.ORDINAL, plan.kind is ColumnKind.CATEGORY
+        if len(plan.clip) not in (0, 2) or (plan.clip and not plan.clip[0] < plan.clip[1]):
+            return f"column {plan.name!r} is clipped to no range"
+        if (plan.levels and not (ordinal or category)) or (plan.settled and not plan.levels and (ordinal or category)):
+            return f"column {plan.name!r} has levels where it has no place for them, or lacks them"
+        if twice(plan.levels) or (ordinal and plan.unknown is UnknownRule.OTHER):
+            return f"column {plan.name!r} has a level twice, or none where others would go"
+        if (plan.kind is ColumnKind.DATE) != bool(re.fullmatch(r"\d{4}-\d\d-\d\d", plan.since)) or not _is_day(plan.since):
+            return f"column {plan.name!r} counts days from no day"
+    if features is not None and plans and feature_names(plans) != tuple(features):
+        return "the columns of the table do not make the feature columns"
+    return f"column {name!r} stands twice" if (name := twice(columns_of(plans, ()))) else ""
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return not text or bool(datetime.date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def twice(names: Sequence[str]) -> str:
+    """A name that stands twice; empty: none does."""
+    return next((name for name in names if list(names).count(name) > 1), "") if len(set(names)) < len(names) else ""
+
+
+def expand(plans: Sequence[ColumnPlan], x: Floats) -> Floats:
+    """Feature columns (n, P) of the numbers of cells, (n, R); NaN is a gap, and stays one where no rule fills it.
+
+    Without plans the numbers are the features.
+    """
+    if not plans:
+        return x
+    parts = []
+    for values, plan in zip(x.T, plans, strict=True):
+        gap = np.isnan(values)
+        if plan.kind is ColumnKind.CATEGORY:
+            hot = (values[:, None] == np.arange(len(plan.cells))).astype(np.float64)
+            hot[gap] = np.nan
+            parts.append(hot)
+            continue
+        parts.append((np.where(gap, plan.fill, values) if plan.fills else values)[:, None])
+        if plan.missing is MissingRule.INDICATOR:
+            parts.append(gap.astype(np.float64)[:, None])
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
