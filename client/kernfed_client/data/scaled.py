@@ -10,12 +10,12 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError, InvalidTensorError, WireError
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.maths.clipping import clip_rows
+from kernfed.maths.few.limits import whole_limit
 from kernfed.maths.few.rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
 from kernfed_client.data.guards.split import COMBINED_RULES
 from kernfed_client.data.reading.partition_data import PartitionData
-from kernfed_client.data.reading.ranges import whole_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import GREATEST
-from kernfed.columns.plan import ColumnPlan, expand
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import ColumnPlan
 from kernfed.jobs.client_file import StreamFile
 from kernfed.tables.cells import class_name, number, read_label, read_value
 from kernfed.tables.columns import locate_header, locate_own

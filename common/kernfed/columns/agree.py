@@ -49,9 +49,7 @@ def settle(
         )
         place += 1
     if name := twice(feature_names(agreed)):
-        raise DataError(
-            f"two feature columns would be called {name!r}; rename a column, or a level, at every client"
-        )
+        raise DataError(f"two feature columns would be called {name!r}; rename a column or a level everywhere")
     return tuple(agreed)
 
 
@@ -68,8 +66,8 @@ def _levels(plan: ColumnPlan, found: Mapping[str, ColumnFound]) -> ColumnPlan:
     levels = in_order({level for column in found.values() for level in column.levels})
     if not levels:
         raise DataError(
-            f"no client has a level of column {plan.name!r} in as many rows as data.columns and its policy.min_rows ask "
-            "for; name the levels in data.columns, or leave the column out"
+            f"no client has a level of column {plan.name!r} in as many rows as the job and policy.min_rows ask for; "
+            "name the levels in data.columns, or leave the column out"
         )
     if len(levels) > MAX_LEVELS:
         raise DataError(

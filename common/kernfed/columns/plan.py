@@ -1,24 +1,18 @@
 """What a job makes of each column of a table: its type, its levels, and what takes the place of a gap.
 
 A cell becomes one number per column (`kernfed.tables.typed_cells`): the number itself, days since a day, 0 or 1, or the
-place of a level. `expand` makes feature columns of these numbers: one for each level of a category, and one that says
-where a value was missing. Clients, models and whoever predicts do the same, by the same plan.
-
-R columns of the table, P feature columns.
+place of a level. Of these numbers come feature columns (`kernfed.columns.expand`). Clients, models and whoever predicts
+do the same, by the same plan.
 """
 
 from __future__ import annotations
 
 import datetime
 import enum
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import numpy as np
-
-from kernfed.arrays import Floats
 from kernfed.federation.messages.base import MaxLength, Name, Names, Range
 
 OTHER, MISSING = "other", "missing"
@@ -144,7 +138,9 @@ def fault(plans: Sequence[ColumnPlan], features: Sequence[str] | None = None) ->
             return f"column {plan.name!r} has levels where it has no place for them, or lacks them"
         if twice(plan.levels) or (ordinal and plan.unknown is UnknownRule.OTHER):
             return f"column {plan.name!r} has a level twice, or none where others would go"
-        if (plan.kind is ColumnKind.DATE) != bool(re.fullmatch(r"\d{4}-\d\d-\d\d", plan.since)) or not _is_day(plan.since):
+        if (plan.clip or plan.log1p) and plan.kind is not ColumnKind.NUMBER:
+            return f"column {plan.name!r} is clipped or transformed, and holds no numbers"
+        if (plan.kind is ColumnKind.DATE) != bool(plan.since) or not _is_day(plan.since):
             return f"column {plan.name!r} counts days from no day"
     if features is not None and plans and feature_names(plans) != tuple(features):
         return "the columns of the table do not make the feature columns"
@@ -153,7 +149,7 @@ def fault(plans: Sequence[ColumnPlan], features: Sequence[str] | None = None) ->
 
 def _is_day(text: str) -> bool:
     try:
-        return not text or bool(datetime.date.fromisoformat(text))
+        return not text or datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
@@ -161,24 +157,3 @@ def _is_day(text: str) -> bool:
 def twice(names: Sequence[str]) -> str:
     """A name that stands twice; empty: none does."""
     return next((name for name in names if list(names).count(name) > 1), "") if len(set(names)) < len(names) else ""
-
-
-def expand(plans: Sequence[ColumnPlan], x: Floats) -> Floats:
-    """Feature columns (n, P) of the numbers of cells, (n, R); NaN is a gap, and stays one where no rule fills it.
-
-    Without plans the numbers are the features.
-    """
-    if not plans:
-        return x
-    parts = []
-    for values, plan in zip(x.T, plans, strict=True):
-        gap = np.isnan(values)
-        if plan.kind is ColumnKind.CATEGORY:
-            hot = (values[:, None] == np.arange(len(plan.cells))).astype(np.float64)
-            hot[gap] = np.nan
-            parts.append(hot)
-            continue
-        parts.append((np.where(gap, plan.fill, values) if plan.fills else values)[:, None])
-        if plan.missing is MissingRule.INDICATOR:
-            parts.append(gap.astype(np.float64)[:, None])
-    return np.ascontiguousarray(np.concatenate(parts, axis=1))

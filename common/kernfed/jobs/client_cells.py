@@ -9,12 +9,17 @@ from pydantic import Field, model_validator
 
 from kernfed.section import Section
 
+Decimal = Literal[".", ","]
+Thousands = Literal["", ".", ",", " ", "'"]
+
 
 class CellSection(Section):
     """The way in which a file writes one column."""
 
-    decimal: Literal[".", ","] = Field(".", description="What stands before the decimals.")
-    thousands: Literal["", ".", ",", " ", "'"] = Field("", description="What stands between groups of three digits.")
+    decimal: Decimal | None = Field(None, description="What stands before the decimals; unset: as in the file.")
+    thousands: Thousands | None = Field(
+        None, description="What stands between groups of three digits; unset: as in the file."
+    )
     missing: list[str] = Field([], description="Cells that stand for a gap in this column, beside those of the file.")
     values: dict[str, str] = Field(
         {}, description='Cells of this file, each with what it means to the job: `"M" = "male"`, `"<5" = "2.5"`.'
@@ -24,8 +29,8 @@ class CellSection(Section):
     )
     convert: dict[str, float | tuple[float, float]] = Field(
         {},
-        description="Units that jobs ask for, each with the factor from the file's, or the factor and what is then added: "
-        '`"mmol/l" = 0.02586`, `"F" = [1.8, 32]`.',
+        description="Units that jobs ask for, each with the factor from the file's, or the factor and what is added "
+        'then: `"mmol/l" = 0.02586`, `"F" = [1.8, 32]`.',
     )
     date_format: str | None = Field(
         None, min_length=1, max_length=64, description="Form of the column's dates, e.g. %d.%m.%Y; unset: 2020-01-31."
@@ -33,8 +38,7 @@ class CellSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.thousands and self.thousands == self.decimal:
-            raise ValueError(f"thousands and decimal are both {self.decimal!r}; they cannot be the same")
+        check_separators(self.decimal, self.thousands)
         if self.convert and self.unit is None:
             raise ValueError("convert needs unit, the unit of this file; add it, or remove convert")
         for unit, given in self.convert.items():
@@ -53,17 +57,28 @@ class CellSection(Section):
 
     def plain(self, text: str) -> str | None:
         """A number as Python writes it; text that is none as it is; None where its separators are not those said."""
-        if self.decimal == "." and not self.thousands:
+        mark, between = self.decimal or ".", self.thousands or ""
+        if mark == "." and not between:
             return text
         cell = text.strip()
         if not re.fullmatch(r"[-+0-9.,' eE]+", cell):
             return text
-        other = "." if self.decimal == "," else ","
-        whole, mark, rest = cell.partition(self.decimal)
-        if self.thousands and self.thousands in whole:
-            if not re.fullmatch(rf"[+-]?\d{{1,3}}({re.escape(self.thousands)}\d{{3}})+", whole):
+        other = "." if mark == "," else ","
+        whole, at, rest = cell.partition(mark)
+        if between and between in whole:
+            if not re.fullmatch(rf"[+-]?\d{{1,3}}({re.escape(between)}\d{{3}})+", whole):
                 return None
-            whole = whole.replace(self.thousands, "")
-        if other in whole + rest or self.decimal in rest or (self.thousands and self.thousands in rest):
+            whole = whole.replace(between, "")
+        if other in whole + rest or mark in rest or (between and between in rest):
             return None
-        return f"{whole}.{rest}" if mark else whole
+        return f"{whole}.{rest}" if at else whole
+
+
+def check_separators(decimal: str | None, thousands: str | None) -> None:
+    """Refuse separators that cannot be told apart.
+
+    Raises:
+        ValueError: Both are the same.
+    """
+    if thousands and thousands == (decimal or "."):
+        raise ValueError(f"thousands and decimal are both {thousands!r}; set one of them to another character")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from kernfed.federation.messages.base import Kind
-from kernfed.jobs.client_cells import CellSection
+from kernfed.jobs.client_cells import CellSection, Decimal, Thousands, check_separators
 from kernfed.jobs.client_models import BackboneSection, ModelSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
@@ -44,6 +44,12 @@ class PartitionFile(Section):
     columns: Annotated[dict[str, str], Only(format=("csv", "parquet", "npz"))] = Field(
         {}, description="Column names of the job, each with the name used in this file."
     )
+    decimal: Annotated[Decimal, Only(format="csv")] = Field(
+        ".", description="What stands before the decimals of numbers, in all columns."
+    )
+    thousands: Annotated[Thousands, Only(format="csv")] = Field(
+        "", description="What stands between groups of three digits of numbers, in all columns; empty: nothing."
+    )
     cells: Annotated[dict[str, CellSection], Only(format=("csv", "parquet", "npz"))] = Field(
         {}, description="Column names of the job, each with the way in which this file writes the column."
     )
@@ -61,6 +67,23 @@ class PartitionFile(Section):
         """An unset format is that of the file's suffix."""
         value = super().value_in_effect(key)
         return FORMATS.get(self.path.suffix.lower()) if key == "format" and value is None else value
+
+    def cells_of(self, column: str) -> CellSection | None:
+        """The way in which the file writes a column of the job; None: as Python writes numbers, words as they are."""
+        found = self.cells.get(column)
+        if (self.decimal, self.thousands) == (".", ""):
+            return found
+        found = found or CellSection()
+        decimal = found.decimal or self.decimal
+        thousands = self.thousands if found.thousands is None else found.thousands
+        return found.model_copy(
+            update={"decimal": decimal, "thousands": thousands if thousands != decimal else ""},
+        )
+
+    @model_validator(mode="after")
+    def _separators_differ(self) -> Self:
+        check_separators(self.decimal, self.thousands)
+        return self
 
     @field_validator("columns")
     @classmethod
@@ -88,6 +111,12 @@ class StreamFile(PartitionFile):
     )
     format: Annotated[Literal["csv", "parquet", "npz", "images"] | None, Only(source="file")] = Field(
         None, description="Unset: by the file's suffix."
+    )
+    decimal: Annotated[Decimal, Only(source="follow"), Only(source="file", format="csv")] = Field(
+        ".", description="What stands before the decimals of numbers, in all columns."
+    )
+    thousands: Annotated[Thousands, Only(source="follow"), Only(source="file", format="csv")] = Field(
+        "", description="What stands between groups of three digits of numbers, in all columns; empty: nothing."
     )
     delimiter: Annotated[str, Only(source="follow"), Only(source="file", format="csv")] = Field(
         ",", min_length=1, max_length=1, description="Column separator, e.g. ; or a tab."

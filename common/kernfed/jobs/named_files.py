@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from kernfed.columns.agree import open_plans
-from kernfed.columns.plan import ColumnPlan, columns_of, expand, feature_names
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import ColumnPlan, columns_of, feature_names
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import FORMATS, PartitionFile
 from kernfed.jobs.former import read_former

@@ -13,7 +13,8 @@ import pandas as pd
 
 from kernfed import files
 from kernfed.arrays import Floats
-from kernfed.columns.plan import columns_of, expand
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import columns_of
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import MissingRule
 from kernfed.jobs.client_file import PartitionFile

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
-from kernfed.columns.plan import ColumnPlan, columns_of, expand
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import ColumnPlan, columns_of
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.tables import typed_cells
@@ -55,14 +56,16 @@ def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...], plans: t
 
 def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...], plans: tuple[ColumnPlan, ...]) -> Floats:
     counts = collections.Counter(frame.columns)
-    readers = typed_cells.cell_readers(plans, PartitionFile(path=Path("-")), names, lambda _: None)
+    file = PartitionFile(path=Path("-"))
+    readers = {plan.name: typed_cells.CellReader(plan, file, None, lambda _: None) for plan in plans}
     x = np.empty((len(frame), len(names)))
     for i, name in enumerate(names):
         if counts[name] != 1:
             what = f"is there {counts[name]} times" if counts[name] else "is missing"
             raise DataError(f"column {name!r} {what}; the model needs the columns {', '.join(names)}, each once")
         column = frame[name]
-        if (reader := readers.get(name)) is not None:
+        plain = column.dtype.kind in "biuf" and (not plans or typed_cells.is_plain(plans[i]))
+        if not plain and (reader := readers.get(name)) is not None:
             x[:, i] = _typed(name, column, reader)
             continue
         if column.dtype.kind not in "biuf":

@@ -34,7 +34,7 @@ class Misread(enum.Enum):
     """Why a cell is not a number."""
 
     TEXT = "text where a number is needed"
-    COMMA = "a comma in a number; write a decimal point, and nothing between thousands"
+    COMMA = "a comma in a number; write a decimal point, and nothing between thousands, or say how it is written"
     NAN = "nan"
     INTEGER = "an integer beyond 2^53, which would be rounded; leave the column out, or write a number with an exponent"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from kernfed.columns.plan import MISSING, OTHER, ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.columns.plan import MISSING, ColumnKind, ColumnPlan, MissingRule, UnknownRule
 from kernfed.jobs.client_cells import CellSection
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.tables.cells import Misread, label_text, missing_numbers, read_label, read_value
@@ -101,23 +101,20 @@ class CellReader:
         return math.nan
 
     def number(self, value: object) -> float | str:
-        """A number in the job's unit, clipped and transformed."""
+        """A number in the job's unit."""
         found = read_value(value, self._file)
         if not isinstance(found, float):
             if found is Misread.NAN:
                 return self._problem("infinite or not a number", "missing")
             return self._problem(Misread.TEXT.value, "values or missing") if found is Misread.TEXT else found.value
         found = found * self._scale + self._shift
-        if self._plan.clip and not math.isnan(found):
-            found = min(max(found, self._plan.clip[0]), self._plan.clip[1])
-        if not self._plan.log1p:
-            return found
-        if found <= -1.0:
+        least = max(found, self._plan.clip[0]) if self._plan.clip else found
+        if self._plan.log1p and least <= -1.0:
             return "a number of -1 or less, of which there is no log(1 + x); correct it, or clip the column in the job"
-        return math.log1p(found)
+        return found
 
     def level(self, value: object) -> float | str:
-        """The place of a level."""
+        """The place of a level; of one that the job does not know and takes, one behind all others."""
         label = read_label(value, ())
         if label is None:
             return self._gap
@@ -129,10 +126,10 @@ class CellReader:
             if not is_class_name(label):
                 return "a level of more than 256 characters, or with control characters; correct it"
             return float(self.levels.setdefault(label, len(self.levels)))
-        if plan.unknown is UnknownRule.OTHER:
-            return float(self.levels[OTHER])
+        if plan.unknown is UnknownRule.OTHER or (plan.unknown is UnknownRule.MISSING and MISSING in self.levels):
+            return float(self.levels.setdefault(label, len(self.levels)))
         if plan.unknown is UnknownRule.MISSING:
-            return self._gap
+            return math.nan
         known = listed(plan.levels, more=", ...")
         return self._problem(f"a level that the job does not know (it knows {known})", "values")
 
@@ -190,7 +187,7 @@ def cell_readers(
     readers = {}
     of_job = {plan.name: plan for plan in plans}
     for name in wanted:
-        plan, how = of_job.get(name), file.cells.get(name)
+        plan, how = of_job.get(name), file.cells_of(name)
         if plan is not None and not (is_plain(plan) and how is None):
             readers[name] = CellReader(plan, file, how, setting)
         elif plan is None and how is not None:
@@ -201,4 +198,4 @@ def cell_readers(
 
 def is_plain(plan: ColumnPlan) -> bool:
     """Whether a column's cells are numbers as they are."""
-    return plan.kind is ColumnKind.NUMBER and not plan.log1p and not plan.clip
+    return plan.kind is ColumnKind.NUMBER and not plan.log1p

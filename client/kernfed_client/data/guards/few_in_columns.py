@@ -10,7 +10,10 @@ may no longer add up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import PolicySection
@@ -63,9 +66,11 @@ def without_few_in_columns(
 ) -> WithoutFew:
     """Take rows that stand out in a column as the others, where they are too few."""
     fewest = fewest_apart(policy, rules, test.num_rows)
+    made = train.of_no_few(schema, fewest[0]), test.of_no_few(schema, fewest[1])
     columns: set[str] = set()
     changed: list[PartitionData] = []
-    notes: list[str] = []
+    notes = [note for pair in zip((train, test), made, fewest, strict=True) for note in _made_otherwise(schema, *pair)]
+    train, test = made
     if rules >= JOINED_RULES:
         train, names, far = without_few_far(train, schema.features, fewest[0])
         columns.update(names)
@@ -85,3 +90,16 @@ def without_few_in_columns(
         columns.update(names)
     named = tuple(name for name in (*schema.features, schema.target) if name in columns)
     return WithoutFew(changed[0], changed[1], named, tuple(notes))
+
+
+def _made_otherwise(schema: DataSchema, before: PartitionData, after: PartitionData, least: int) -> Iterator[str]:
+    """A note on columns with types of which few rows have a level, a gap or a number beyond a limit."""
+    differs = before.x != after.x
+    if names := [repr(schema.features[j]) for j in np.flatnonzero(differs.any(axis=0))]:
+        rows = in_file(before.row_numbers[differs.any(axis=1)])
+        named = listed(names, more=" and {left} more")
+        yield (
+            f"column {named} ({rows}): fewer than {least} rows have the level, a gap, or a number beyond the limit, so "
+            'they are taken as of no level, as the others, or as they are; policy.sparse_columns = "allow" takes them '
+            "as the job says"
+        )

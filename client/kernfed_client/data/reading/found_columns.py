@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernfed.arrays import Floats, Integers
+from kernfed.columns.expand import transformed
 from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, feature_names
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
@@ -96,7 +97,7 @@ def found_in(
         if plan.kind is ColumnKind.CATEGORY:
             found.append(_levels(source, plan, values, groups, policy))
         else:
-            found.append(_mean(values, groups, policy))
+            found.append(_mean(transformed(values, plan), groups, policy))
     return tuple(found)
 
 

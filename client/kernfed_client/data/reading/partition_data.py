@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernfed.arrays import Floats, Integers
-from kernfed.columns.plan import ColumnPlan, expand, fault
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import ColumnPlan, fault
 from kernfed.errors import DataError, WireError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import DatasetSection, PartitionFile
@@ -68,6 +69,8 @@ class PartitionData:
     """What tells each row from all others of any file, (n,), whatever the job's columns are; None: its columns do."""
     gaps: tuple[int, ...] = ()
     """Rows of the file without a value, per feature and of the target last; empty: nothing is known of any."""
+    cells: Floats | None = None
+    """Numbers of the cells of typed columns, of which `x` was made, (n, R); None: these are the columns of x."""
 
     def __post_init__(self) -> None:
         """Bring the rows into order in memory."""
@@ -89,7 +92,14 @@ class PartitionData:
             records=None if self.records is None else self.records.take(rows),
             word=None if self.word is None else self.word[rows],
             gaps=self.gaps,
+            cells=None if self.cells is None else self.cells[rows],
         )
+
+    def of_no_few(self, schema: DataSchema, least: int) -> PartitionData:
+        """Rows of which what the job makes of the columns tells of no fewer than `least`; see `expand`."""
+        if self.cells is None or least == 1:
+            return self
+        return replace(self, x=expand(schema.columns, self.cells, least))
 
     def by_itself(self) -> PartitionData:
         """The same rows, as if their file had no others."""
@@ -231,13 +241,16 @@ def check_table(source: Source, schema: DataSchema, table: RawTable, least: int 
         )
     labels = None if table.codes is None else [names[code] for code in table.codes[kept]]
     y = None if table.y is None else table.y[kept]
-    x = expand(plans, table.x if kept.all() else table.x[kept])
+    cells = table.x if kept.all() else table.x[kept]
+    x = expand(plans, cells)
     places = np.flatnonzero(within)[kept]
     records, word = None if records is None else records.take(places), None if word is None else word[places]
     num_outside = int(found.any(axis=1).sum())
-    gaps = (*np.isnan(table.x).sum(axis=0).tolist(), int(table.absent_targets.sum()))
-    outside = counts(schema, found)
-    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, outside, records, word, gaps)
+    lacking = np.isnan(table.x).sum(axis=0).tolist()
+    lacking = [num for num, plan in zip(lacking, plans, strict=True) for _ in plan.names] if plans else lacking
+    gaps = (*lacking, int(table.absent_targets.sum()))
+    of_file = records, word, gaps, cells if plans else None
+    return PartitionData(x, labels, y, int(absent.sum()), rows[kept], num_outside, counts(schema, found), *of_file)
 
 
 def _within_ranges(source: Source, schema: DataSchema, table: RawTable, least: int) -> tuple[RawTable, Flags, Flags]:

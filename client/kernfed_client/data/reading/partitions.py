@@ -396,4 +396,4 @@ def read_unlabelled(
     """
     source = partition_source(file, schema, dataset, "unlabelled", groups)
     source = replace(source, target=None, has_labels=False)
-    return check_table(source, schema, read(source), least)
+    return check_table(source, schema, read(source), least).of_no_few(schema, least)

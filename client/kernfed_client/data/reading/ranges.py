@@ -14,6 +14,7 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
+from kernfed.maths.few.limits import whole_limit
 from kernfed.tables.raw_table import Flags
 
 
@@ -44,16 +45,6 @@ def outside_ranges(
             low, high = whole_limit(counted, given.low, least), whole_limit(-counted, -given.high, least)
             found[:, i] = (values < low) | (-values < high)
     return found
-
-
-def whole_limit(values: Array, low: float, least: int) -> float:
-    """The limit below which lie a multiple of `least` of the values (n,), and all that lie below `low`."""
-    num = int((values < low).sum())
-    if num % least == 0:
-        return low
-    known = np.sort(values[~np.isnan(values)])
-    place = min(num + least - num % least, len(known)) - 1
-    return max(low, float(np.nextafter(known[place], np.inf)))
 
 
 def row_outside(schema: DataSchema, x: Array | None, y: float | None) -> bool:

@@ -69,6 +69,7 @@ def parameters(
         theta=theta,
         round_num=round_num,
         offset=offset,
+        columns=setup.schema.columns,
     )
 
 

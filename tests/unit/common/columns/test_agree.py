@@ -1,0 +1,64 @@
+"""Levels and means that clients agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernfed.columns.agree import MAX_LEVELS, open_plans, settle
+from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.errors import DataError
+
+
+def plan(name: str, kind: ColumnKind, **facts: Any) -> ColumnPlan:
+    """An open plan."""
+    return ColumnPlan(**{"name": name, "kind": kind, "missing": MissingRule.MEAN, **facts})
+
+
+def levels(*names: str) -> ColumnFound:
+    """Levels of a client."""
+    return ColumnFound(levels=names, num_rows=0, mean=0.0, deviation=0.0)
+
+
+def mean(num: int, value: float) -> ColumnFound:
+    """A mean of a client."""
+    return ColumnFound(levels=(), num_rows=num, mean=value, deviation=1.0)
+
+
+WARD = plan("ward", ColumnKind.CATEGORY, unknown=UnknownRule.OTHER, missing=MissingRule.REFUSE)
+AGE = plan("age", ColumnKind.NUMBER)
+
+
+def test_levels_are_united_and_means_weighted_by_rows() -> None:
+    """What is settled stays as it is; numbers are in their order."""
+    done = plan("done", ColumnKind.DATE, since="2020-01-01", settled=True)
+    agreed = settle([done, WARD, AGE], {"b": [levels("2", "10"), mean(10, 4.0)], "a": [levels("1"), mean(30, 8.0)]})
+    assert agreed[0] == done
+    assert agreed[1].levels == ("1", "2", "10")
+    assert agreed[2].fill == 7.0
+    assert open_plans(agreed) == ()
+
+
+def test_weights_in_place_of_rows_count() -> None:
+    """A cap on shares is one of means too; a client without rows has no say."""
+    found = {"a": [mean(30, 8.0)], "b": [mean(10, 4.0)], "c": [mean(0, 1e9)]}
+    assert settle([AGE], found, {"a": [10.0], "b": [10.0], "c": [0.0]})[0].fill == 6.0
+
+
+@pytest.mark.parametrize(
+    ("plans", "found", "says"),
+    [
+        ([WARD], {"a": [levels("Male")], "b": [levels("male ")]}, "'Male' and 'male '"),
+        ([WARD], {"a": [levels()]}, "no client has a level"),
+        ([WARD], {"a": [levels(*map(str, range(MAX_LEVELS + 1)))]}, "looks like an identifier"),
+        ([AGE], {"a": [mean(0, 0.0)]}, "no mean for gaps"),
+        ([WARD, plan("ward=x", ColumnKind.NUMBER, settled=True)], {"a": [levels("x")]}, "would be called 'ward=x'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    plans: list[ColumnPlan], found: dict[str, list[ColumnFound]], says: str
+) -> None:
+    """The message names the column and a remedy."""
+    with pytest.raises(DataError, match=says):
+        settle(plans, found)
