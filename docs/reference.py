@@ -16,6 +16,7 @@ import json
 import math
 import re
 import sys
+from datetime import date
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -200,13 +201,16 @@ def _type(annotation: Any) -> str:
         return ", ".join(f"`{json.dumps(a)}`" for a in args)
     if origin is list:
         return f"list of {_type(args[0])}"
+    if annotation == tuple[float, float]:
+        return "two numbers"
     if origin is dict:
-        if args[1] == tuple[float, float]:
-            return "table of text to two numbers"
+        if tuple[float, float] in _parts(args[1]):
+            return f"table of text to {_type(args[1])}"
         return "table of text to text" if _type(args[1]) == "text" else "table"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ", ".join(f"`{json.dumps(member.value)}`" for member in annotation)
-    return {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path"}[annotation]
+    names = {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path", date: "date"}
+    return names[annotation]
 
 
 def _limits(metadata: list[Any]) -> str:

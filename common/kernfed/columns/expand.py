@@ -47,7 +47,8 @@ def transformed(values: Floats, plan: ColumnPlan, least: int = 1) -> Floats:
         low, high = plan.clip
         below, above = whole_limit(values, low, least), whole_limit(-values, -high, least)
         values = np.where(values < below, low, np.where(-values < above, high, values))
-    return np.log1p(values) if plan.log1p else values
+    found: Floats = np.log1p(values) if plan.log1p else values
+    return found
 
 
 def _levels(values: Floats, plan: ColumnPlan, least: int) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from kernfed.jobs.client_file import PartitionFile
 from kernfed.memory import available_bytes
 from kernfed.rng import Words
 
-if TYPE_CHECKING:
-    from kernfed.tables.typed_cells import CellReader
-
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 MAX_LISTED = 12
@@ -29,6 +26,17 @@ MAX_LISTED = 12
 
 _SMALL = 64 << 20
 """Bytes that are not worth a look at the memory."""
+
+
+class ReadsCells(Protocol):
+    """Reads the cells of one column: `kernfed.tables.typed_cells.CellReader`."""
+
+    levels: dict[str, int]
+    """Level to its place."""
+
+    def read(self, value: object) -> float | str:
+        """The number of a cell, NaN for a gap; or its problem, in words."""
+        ...
 
 
 def _no_setting(name: str) -> None:
@@ -53,7 +61,7 @@ class Source:
     """Column of the file that names each row's group; None: rows have none."""
     with_records: bool = False
     """Whether whole records are digested, with the columns that are not wanted."""
-    readers: Mapping[str, CellReader] = field(default_factory=dict)
+    readers: Mapping[str, ReadsCells] = field(default_factory=dict)
     """Of the columns that are no plain numbers, by their names in the job."""
     apart: str | None = None
     """Column that deals rows out to clients and is no part of their records; None: there is none."""

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from kernfed.errors import DataError
+from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import FindColumnsRequest, FoundColumns
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile
@@ -175,8 +176,9 @@ def test_policies_hold_for_levels_and_gaps(tmp_path: Path) -> None:
 def test_a_client_that_answers_wrongly_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other numbers of columns than were asked for are no answer, and the job goes on without it."""
 
-    def wrong(local: LocalJob, request: FindColumnsRequest) -> FoundColumns:
+    def wrong(local: LocalJob, request: FindColumnsRequest) -> Reply:
         found = right(local, request)
+        assert isinstance(found, FoundColumns)
         return FoundColumns(columns=found.columns[:1]) if local.client == "cat" else found
 
     right = registry.STEPS[FindColumnsRequest]
@@ -189,8 +191,9 @@ def test_a_client_that_answers_wrongly_is_left_out(tmp_path: Path, monkeypatch: 
 def test_a_mean_that_stands_apart_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that lies about it moves what takes the place of gaps at nobody else."""
 
-    def lie(local: LocalJob, request: FindColumnsRequest) -> FoundColumns:
+    def lie(local: LocalJob, request: FindColumnsRequest) -> Reply:
         found = right(local, request)
+        assert isinstance(found, FoundColumns)
         if local.client != "cat":
             return found
         return FoundColumns(columns=tuple(type(c)(levels=c.levels, num_rows=c.num_rows, mean=1e6, deviation=c.deviation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ SIZE = ColumnPlan(name="size", kind=ColumnKind.NUMBER, missing=MissingRule.MEAN)
 
 
 def found(
-    folder: Path, rows: list[tuple[object, ...]], *plans: ColumnPlan, group: str | None = None, **policy: Any
+    folder: Path, rows: Sequence[tuple[object, ...]], *plans: ColumnPlan, group: str | None = None, **policy: Any
 ) -> tuple[ColumnFound, ...]:
     """What is in a file of kind, size and patient."""
     path = folder / "rows.csv"
