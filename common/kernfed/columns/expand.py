@@ -56,7 +56,7 @@ def _levels(values: Floats, plan: ColumnPlan, least: int) -> Floats:
     codes = np.where(gap, -1, values).astype(np.int64)
     beyond = OTHER if plan.unknown is UnknownRule.OTHER else MISSING
     place = plan.cells.index(beyond) if beyond in plan.cells else -1
-    hot = (np.where(codes >= num, place, codes)[:, None] == np.arange(num)).astype(np.float64)
+    hot: Floats = (np.where(codes >= num, place, codes)[:, None] == np.arange(num)).astype(np.float64)
     if least > 1:
         hot[np.bincount(codes + 1)[codes + 1] < least] = 0.0
     hot[gap] = np.nan
