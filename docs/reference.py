@@ -204,7 +204,7 @@ def _type(annotation: Any) -> str:
     if annotation == tuple[float, float]:
         return "two numbers"
     if origin is dict:
-        if tuple[float, float] in _parts(args[1]):
+        if tuple[float, float] in annotations_in(args[1]):
             return f"table of text to {_type(args[1])}"
         return "table of text to text" if _type(args[1]) == "text" else "table"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):

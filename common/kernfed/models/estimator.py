@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import columns_of
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.tasks import TASKS
 from kernfed.models.base import Model
@@ -55,12 +56,12 @@ class Estimator:
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:
         """Columns that rows must have, in their order, shape (d,)."""
-        return np.array(self.model.feature_names, dtype=object)
+        return np.array(columns_of(self.model.columns, self.model.feature_names), dtype=object)
 
     @property
     def n_features_in_(self) -> int:
         """Number of these columns, d."""
-        return len(self.model.feature_names)
+        return len(columns_of(self.model.columns, self.model.feature_names))
 
     def predict(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str | None = None) -> npt.NDArray[Any]:
         """Predict the target of each row.

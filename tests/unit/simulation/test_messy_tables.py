@@ -10,30 +10,43 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from kernfed.cli.main import app as operator
 from kernfed.errors import DataError
 from kernfed_client.check_data import check_data
-from kernfed_testing.commands import run_command
+from kernfed_client.cli import app as client
+from kernfed_simulation.__main__ import app as simulation
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "messy-tables.md").read_text(encoding="utf-8")
 COMMANDS = [shlex.split(line) for line in re.findall(r"^(kernfed.*)$", PAGE, re.MULTILINE)]
 
 
-async def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+def run(app: typer.Typer, command: list[str]) -> str:
+    """What a command of the page prints, all in one line."""
+    done = CliRunner().invoke(app, command[1:])
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check, train and predict, as a reader would; the agreed levels are those that the page shows."""
     shutil.copytree(ROOT / "examples" / "messy", tmp_path / "examples" / "messy")
-    job = tmp_path / "examples" / "messy" / "newton.toml"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    job = Path("examples/messy/newton.toml")
     job.write_text("report = false\n" + job.read_text(encoding="utf-8"), encoding="utf-8")
-    told = [await run_command(*command, cwd=tmp_path) for command in COMMANDS]
-    assert [done.returncode for done in told] == [0] * 3, [done.stderr for done in told]
-    check, trained, _ = (" ".join((done.stdout + done.stderr).split()) for done in told)
-    assert "sex=female" in check
+    check, train, predict = COMMANDS
+    assert "sex=female" in run(client, check)
     shown = re.search(r"^levels that the clients.*$", PAGE, re.MULTILINE)
     assert shown is not None
+    trained = run(simulation, train)
     assert shown[0] in trained
     assert re.search(r"chol 6\.\d", trained)
-    with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
+    run(operator, predict)
+    with Path("out/predictions.csv").open(newline="") as file:
         scores = [float(row["score"]) for row in csv.DictReader(file)]
     assert len(scores) == 3
     assert scores[0] < 0.3 < 0.7 < scores[1]
