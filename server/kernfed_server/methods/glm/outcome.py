@@ -111,6 +111,7 @@ def model_of(setup: Setup, finding: GlmFinding, settings: GlmSettings) -> Global
         target_mean=np.array([by_name.get(INTERCEPT, 0.0) + float(slopes @ mean)]),
         link=FAMILIES[settings.family_of(schema.task)].link,
         job=job_facts(setup, settings),
+        columns=tuple(plan for plan in schema.columns if plan.name != settings.weights),
     )
 
 
