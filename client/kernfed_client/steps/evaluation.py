@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernfed.arrays import Array
@@ -30,9 +32,9 @@ def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
         sums.append(measure("global", job.task, predict(job, request.weights), targets))
     if request.local_ridge > 0:
         found = _alone if request.alone else _as_agreed
-        sums.append(measure("local", job.task, found(job, request), targets))
+        sums.append(measure("local", job.task, _measured(found, job, request), targets))
     if request.local_shared:
-        sums.append(measure("local-shared", job.task, _shared(job, request), targets))
+        sums.append(measure("local-shared", job.task, _measured(_shared, job, request), targets))
     return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
 
 
@@ -45,6 +47,11 @@ def predict(job: LocalJob, weights: Array) -> Array:
     """
     w = torch.tensor(weights, dtype=torch.float64, device=job.device)
     return to_array(product(job.test_rows, w)) + job.target_mean
+
+
+def _measured(scores: Callable[[LocalJob, EvaluateRequest], Array], job: LocalJob, request: EvaluateRequest) -> Array:
+    """Scores of a model that nothing but these needs: without test rows it is not trained."""
+    return scores(job, request) if job.num_test_rows else np.zeros((0, job.num_outputs))
 
 
 def _as_agreed(job: LocalJob, request: EvaluateRequest) -> Array:

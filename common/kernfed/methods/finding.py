@@ -87,7 +87,13 @@ def told(scores: Mapping[str, Mapping[str, float]]) -> Told:
     return {model: {name: float(value) for name, value in of.items()} for model, of in scores.items()}
 
 
+_PLAIN = frozenset({float, int, str, bool, type(None)})
+"""Types of values that are JSON as they are; a matrix between clients holds many."""
+
+
 def _plain(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if is_dataclass(value):
         parts = [(f, getattr(value, f.name)) for f in fields(value)]
         return {f.name: _plain(part) for f, part in parts if part is not None or not f.metadata.get("unless_none")}
@@ -104,6 +110,8 @@ def _typed(kind: Any, value: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, UnionType):
         return None if value is None else _typed(next(k for k in inner if k is not type(None)), value)
+    if origin is tuple and inner[0] in _PLAIN:
+        return tuple(map(inner[0], value))
     if origin is tuple:
         return tuple(_typed(inner[0], part) for part in value)
     if origin is not None and issubclass(origin, Mapping):

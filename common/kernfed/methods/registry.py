@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -31,6 +32,7 @@ SHARED = frozenset(request.step for request in SHARED_REQUESTS)
 """Wire names of their steps."""
 
 
+@functools.lru_cache(maxsize=64)
 def steps_of(method: str) -> frozenset[str] | None:
     """Wire names of the steps that jobs of a method may ask.
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -60,7 +61,7 @@ KIND_WORDS = {
 """What a reader of the page sees for each kind of information."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measured:
     """A job's metrics, arranged for the page."""
 
@@ -94,12 +95,12 @@ class Measured:
 
     def last(self, metric: str, model: str, client: str | None) -> float | None:
         """The last value, if there is one."""
-        found = [
-            line.value
-            for line in self.lines
-            if (line.client, line.model, line.metric) == (client, model, metric) and math.isfinite(line.value)
-        ]
-        return found[-1] if found else None
+        return self._last.get((client, model, metric))
+
+    @functools.cached_property
+    def _last(self) -> dict[tuple[str | None, str, str], float]:
+        """The last value by client, model and metric: of a thousand clients there are too many to look for each."""
+        return {(line.client, line.model, line.metric): line.value for line in self.lines if math.isfinite(line.value)}
 
 
 def write_report(folder: Path) -> Path:

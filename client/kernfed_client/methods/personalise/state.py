@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,8 @@ class Personal:
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
+    of_all: _OfAll | None = None
+    """What follows from `shared` alone, as it was asked for last."""
     weights: Floats | None = None
     """Over the clients of `shared`, (B,)."""
     choice: str = ""
@@ -127,10 +130,10 @@ class Personal:
         shared = self.needed_shared()
         if shared.grams.shape[1] == 0:
             raise WireError("personalise: the clients have not shared normal equations")
-        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         if not shared.withheld:
-            n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
-            return Shared(n, means, traces, grams, moments, squares, _labels(shared))
+            self.of_all = _of_all(shared)
+            return self.of_all.sums
+        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         kept = self.teachers(job)
         n, means, traces, grams, moments, squares = (np.array(array, dtype=np.float64)[kept] for array in arrays)
         found = Shared(n, means, traces, grams, moments, squares)
@@ -185,6 +188,28 @@ class Personal:
         if job.client not in clients:
             raise WireError("personalise.share: this client is not among those whose embeddings are handed on")
         return clients.index(job.client)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _OfAll:
+    """A message of what all have shared, and its sums."""
+
+    request: ShareRequest
+    sums: Shared
+
+
+_OF_ALL: weakref.WeakValueDictionary[int, _OfAll] = weakref.WeakValueDictionary()
+"""By the identity of the message: the clients of a simulation all have the same one."""
+
+
+def _of_all(shared: ShareRequest) -> _OfAll:
+    """The sums of a message, made once for all clients of this process."""
+    found = _OF_ALL.get(id(shared))
+    if found is None:
+        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
+        n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
+        found = _OF_ALL[id(shared)] = _OfAll(shared, Shared(n, means, traces, grams, moments, squares, _labels(shared)))
+    return found
 
 
 def _labels(shared: ShareRequest) -> dict[int, Labels]:

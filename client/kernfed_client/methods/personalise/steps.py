@@ -141,7 +141,7 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
         )
     for given in request.directions:
         state.use_directions(given.basis, request.step)
-    state.shared, state.weights, state.scorer = request, None, None
+    state.shared, state.of_all, state.weights, state.scorer = request, None, None, None
     state.fits.clear()
     state.index(job)
     return Shared(num_rows=job.num_rows)

@@ -14,6 +14,8 @@ Source: the alternation of Ghosh, Chung, Yin & Ramchandran, "An efficient framew
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,16 +123,68 @@ def cluster_models(
         labels: Cluster of each client, shape (B,).
         ridge: Over the mean diagonal of a cluster's second moments.
     """
-    size = len(penalised)
     share = np.where(labels == np.arange(num_clusters)[:, None], num_rows, 0.0)
     share[share.sum(axis=1) == 0] = num_rows
     share /= share.sum(axis=1, keepdims=True)
-    left = np.empty((num_clusters, size, size))
-    for c, mixed in enumerate(share @ grams):
-        left[c] = unpack(mixed, size)
+    right = (share @ moments.reshape(len(moments), -1)).reshape(num_clusters, *moments.shape[1:])
+    return _models(share @ grams, right, penalised, ridge)
+
+
+class ClusterSums:
+    """Sums over the rows of each cluster's clients, from which those without one client follow with little work.
+
+    They are sums over the other clients, never a difference: rounding of a client whose numbers are large stays away.
+    """
+
+    def __init__(self, num_rows: Floats, grams: Floats, moments: Floats, labels: Labels, num_clusters: int) -> None:
+        """Add up; arguments as of `cluster_models`, which are kept and not copied."""
+        self._labels, self._num_rows, self._shape = labels, num_rows, moments.shape[1:]
+        self._grams, self._moments = grams, moments.reshape(len(moments), -1)
+        self._blocks: list[list[Labels]] = []
+        """Of each cluster, its clients by blocks of about the root of their number."""
+        self._parts: list[list[_Sum]] = []
+        for c in range(num_clusters):
+            members = np.flatnonzero(labels == c)
+            blocks = np.array_split(members, max(1, math.isqrt(len(members))))
+            self._blocks.append(blocks)
+            self._parts.append([self._sum(block) for block in blocks])
+        self._whole = [_total(parts) for parts in self._parts]
+
+    def models_without(self, client: int, penalised: Floats, ridge: float) -> Floats:
+        """Solve the ridge model of each cluster without one client, as `cluster_models` does; shape (K, p, C)."""
+        own, sums = int(self._labels[client]), list(self._whole)
+        kept = [
+            self._sum(block[block != client]) if client in block else part
+            for block, part in zip(self._blocks[own], self._parts[own], strict=True)
+        ]
+        sums[own] = _total(kept)
+        if not all(rows for rows, _, _ in sums):
+            everyone = _total(sums)
+            sums = [found if found[0] else everyone for found in sums]
+        left = np.array([gram / rows for rows, gram, _ in sums])
+        right = np.array([moment / rows for rows, _, moment in sums]).reshape(len(sums), *self._shape)
+        return _models(left, right, penalised, ridge)
+
+    def _sum(self, clients: Labels) -> _Sum:
+        n = self._num_rows[clients]
+        return float(n.sum()), n @ self._grams[clients], n @ self._moments[clients]
+
+
+_Sum = tuple[float, Floats, Floats]
+"""Rows, and the sums over them of X'X as a triangle and of X'Y, flat."""
+
+
+def _total(parts: Sequence[_Sum]) -> _Sum:
+    rows, grams, moments = zip(*parts, strict=True)
+    return sum(rows), np.sum(grams, axis=0), np.sum(moments, axis=0)
+
+
+def _models(grams: Floats, right: Floats, penalised: Floats, ridge: float) -> Floats:
+    """Ridge models of mean second moments, as triangles (K, p (p + 1)/2), and of mean moments, (K, p, C)."""
+    size = len(penalised)
+    left = unpack(grams, size)
     mean = np.einsum("cpp,p->c", left, penalised) / max(1.0, float(penalised.sum()))
     left[:, np.arange(size), np.arange(size)] += ridge * np.maximum(mean, _TINY)[:, None] * penalised
-    right = (share @ moments.reshape(len(moments), -1)).reshape(num_clusters, *moments.shape[1:])
     return np.asarray(np.linalg.solve(left, right), dtype=np.float64)
 
 

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dposv
 
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import DataError
 from kernfed.maths.folds import deal, variance_of_means
 from kernfed.maths.triangles import pack, unpack
 from kernfed.methods.personalise.choice import Candidate, Family, Scores, candidates, fedavg_candidates
-from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, cluster_models, forms_of
+from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, forms_of
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
+from kernfed.methods.personalise.mixtures import Equations, solve_mixtures
 from kernfed.methods.personalise.shared import Shared
 
 MIN_ROWS = 3
@@ -41,6 +41,8 @@ _MIXED = 1 << 22
 """Numbers of normal equations (32 MiB) that are mixed at once."""
 _Leaning = tuple[Family, float]
 """Family and width of candidates that lean alike."""
+_Source = tuple[Floats, float]
+"""A candidate's model of each part, shape (parts, p, C), and its held-out loss."""
 _CLUSTER_WIDTH = 0.25
 """h of clusters: decay of their weight, in units of the best cluster's loss on the target's rows."""
 
@@ -195,7 +197,7 @@ class Target:
         leaning = next(b.leanings[key] for b in reversed(blocks) if (key := _leaning(listed[index])) in b.leanings)
         model = self._models(blocks, index)[-1]
         loss = decisions[-1].loss if self.is_small else float(self.errors(decisions[:stage])[index].mean())
-        return Personal(index, listed[index], self._weights(leaning, listed[index].share), model, loss)
+        return Personal(index, listed[index], self._weights(leaning, listed[index]), model, loss)
 
     def _of_stage(self, decisions: Sequence[StageDecision]) -> list[_Block]:
         """Blocks that make up the candidates of the stage after these decisions; made where they are not yet."""
@@ -222,25 +224,30 @@ class Target:
         models = np.empty((len(new), len(self._parts) - 1, p, c))
         leanings: dict[_Leaning, Floats] = {}
         whole: dict[_Leaning, tuple[Floats, Floats]] = {}
+        losses = self._losses(sources)
         for group in self._groups(new):
-            leaned = [self._directions(*key, sources) for key in group]
+            leaned = [self._directions(*key, sources, losses) for key in group]
             # Of all parts and several families at once: what others shared is much, and is read once.
             stacked = np.concatenate(leaned)
             grams, moments = stacked @ self.shared.grams, np.tensordot(stacked, self.shared.moments, 1)
-            for k, (key, directions) in enumerate(zip(group, leaned, strict=True)):
-                alike = [j for j, candidate in enumerate(new) if _leaning(candidate) == key]
-                mine = slice(k * len(self._parts), (k + 1) * len(self._parts))
-                for i, equations in enumerate(zip(grams[mine][:-1], moments[mine][:-1], strict=True)):
-                    models[alike, i] = self._solve(self._parts[i], directions[i], equations, [new[j] for j in alike])
+            start = 0
+            for key, directions in zip(group, leaned, strict=True):
+                places = [j for j, candidate in enumerate(new) if _leaning(candidate) == key]
+                alike = [new[j] for j in places]
+                leans = self._leans(directions, self._parts, alike)
+                mine = slice(start, start := start + len(directions))
+                equations = list(zip(unpack(grams[mine], p), moments[mine], strict=True))
+                for i, part in enumerate(self._parts[:-1]):
+                    models[places, i] = self._solve(part, leans[i], equations[min(i, len(equations) - 1)], alike)
                 leanings[key] = directions[-1].copy()
                 whole[key] = grams[mine][-1].copy(), moments[mine][-1].copy()
         for i, part in enumerate(self._parts):
             if part.held.size:
-                predicted = np.einsum("ip,jpc->jic", self.x[part.held], models[:, i])
+                predicted = np.tensordot(models[:, i], self.x[part.held], axes=(1, 1)).transpose(0, 2, 1)
                 errors[:, part.held] = np.square(self.y[part.held] - predicted).sum(axis=2)
         return _Block(errors, models, new, leanings, whole)
 
-    def _sources(self, decisions: Sequence[StageDecision]) -> dict[Family, tuple[Floats, float]]:
+    def _sources(self, decisions: Sequence[StageDecision]) -> dict[Family, _Source]:
         """The model of each part, and the held-out loss, from which each family of loss proposals starts."""
         origins: dict[Family, int] = {}
         if decisions:
@@ -263,30 +270,40 @@ class Target:
         """A candidate's model of each part, the last of all rows, shape (parts, p, C)."""
         block, place = [(block, j) for block in blocks for j in range(len(block.listed))][index]
         key = _leaning(block.listed[place])
-        whole = self._solve(self._parts[-1], block.leanings[key], block.mixed[key], [block.listed[place]])
+        alike, (gram, moment) = [block.listed[place]], block.mixed[key]
+        leans = self._leans(block.leanings[key][None], self._parts[-1:], alike)[0]
+        whole = self._solve(self._parts[-1], leans, (unpack(gram, len(moment)), moment), alike)
         return np.concatenate([block.models[place], whole])
 
-    def _directions(self, family: Family, width: float, sources: dict[Family, tuple[Floats, float]]) -> Floats:
-        """Weights v on the other clients for each part, shape (parts, B).
+    def _losses(self, sources: Mapping[Family, _Source]) -> dict[Family, Floats]:
+        """Losses at every client of the models from which families of loss proposals start, shape (parts, B) each."""
+        if not sources:
+            return {}
+        s, models = self.shared, np.concatenate([models for models, _ in sources.values()])
+        found = client_losses(s.grams, s.moments, s.squares, models)
+        return dict(zip(sources, np.split(found, len(sources)), strict=True))
+
+    def _directions(
+        self, family: Family, width: float, sources: Mapping[Family, _Source], losses: Mapping[Family, Floats]
+    ) -> Floats:
+        """Weights v on the other clients for each part, shape (parts, B), or (1, B) where all parts lean alike.
 
         A row sums to 1, or is 0 where there is nobody to lean on.
         """
         s, parts = self.shared, self._parts
-        directions = np.zeros((len(parts), len(s.num_rows)))
         if family is Family.LOCAL:
-            return directions
+            return np.zeros((1, len(s.num_rows)))
         if family is Family.POOLED:
-            decays = np.zeros_like(directions)
+            decays = np.zeros((1, len(s.num_rows)))
         elif family is Family.EMBEDDING:
             decays = self._embedding_decays(width)
         elif family is Family.CLUSTER:
             decays = np.array([self._cluster_decay(int(width), part) for part in parts])
         else:
-            models, reference = sources[family]
-            reference = max(reference, 1e-12 * float(s.squares[self.index]), _TINY)
-            losses = client_losses(s.grams, s.moments, s.squares, models)
-            decays = np.maximum(losses - reference, 0.0) / (width * reference)
+            reference = max(sources[family][1], 1e-12 * float(s.squares[self.index]), _TINY)
+            decays = np.maximum(losses[family] - reference, 0.0) / (width * reference)
         decays[:, self.index] = math.inf
+        directions = np.zeros_like(decays)
         for direction, decay in zip(directions, decays, strict=True):
             least = decay.min()
             if math.isfinite(least):
@@ -331,22 +348,22 @@ class Target:
         """The others' clusters and their models, of which this client's rows are no part."""
         s, ridge = self.shared, RIDGE * self.ridge_scale
         if num_clusters in s.labels:
-            labels = s.labels[num_clusters]
-            rows = s.num_rows.copy()
-            rows[self.index] = 0.0
-            models = cluster_models(rows, s.grams, s.moments, self.penalised, num_clusters, labels, ridge)
-            return Clusters(labels[others], models)
+            models = s.cluster_sums(num_clusters).models_without(self.index, self.penalised, ridge)
+            return Clusters(s.labels[num_clusters][others], models)
         sums = (s.num_rows[others], s.grams[others], s.moments[others], s.squares[others])
         return cluster(*sums, self.penalised, num_clusters, ridge)
 
-    def _lean(self, part: _Part, direction: Floats, shares: Floats) -> Floats:
-        """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that the direction is worth; shape of `shares`."""
-        spread = float((np.square(direction) / self.shared.num_rows).sum())
-        return shares / (1.0 + part.num_rows * spread) if spread > 0 else np.zeros_like(shares)
+    def _leans(self, directions: Floats, parts: Sequence[_Part], alike: Sequence[Candidate]) -> Floats:
+        """λ = u N/(N + n_t) with N = 1/Σ v_k²/n_k, the rows that a direction is worth; shape (parts, J)."""
+        rows = np.array([part.num_rows for part in parts])
+        spread = (np.square(directions) / self.shared.num_rows).sum(axis=1)
+        shares = np.array([c.share for c in alike])
+        leans: Floats = np.where(spread > 0, shares[:, None] / (1.0 + rows * spread), 0.0).T
+        return leans
 
-    def _weights(self, direction: Floats, share: float) -> Floats:
+    def _weights(self, direction: Floats, candidate: Candidate) -> Floats:
         """Collaboration weights w = (1 - λ) e_t + λ v from all rows, shape (B,)."""
-        lean = float(self._lean(self._parts[-1], direction, np.array(share)))
+        lean = float(self._leans(direction[None], self._parts[-1:], [candidate])[0, 0])
         weights = lean * direction
         weights[self.index] = 1.0 - lean
         return weights
@@ -357,35 +374,12 @@ class Target:
         size = max(1, _MIXED // (len(self._parts) * self.shared.grams.shape[1]))
         return [keys[i : i + size] for i in range(0, len(keys), size)]
 
-    def _solve(
-        self, part: _Part, direction: Floats, mixed: tuple[Floats, Floats], alike: Sequence[Candidate]
-    ) -> Floats:
+    def _solve(self, part: _Part, leans: Floats, mixed: Equations, alike: Sequence[Candidate]) -> Floats:
         """Ridge models of candidates that lean in one direction, whose normal equations are mixed, (J, p, C)."""
-        size, count = self.x.shape[1], max(1.0, float(self.penalised.sum()))
-        shares, ridges = np.array([c.share for c in alike]), np.array([c.ridge for c in alike])
-        models = np.empty((len(alike), size, self.y.shape[1]))
-        gram, moment = unpack(mixed[0], size), mixed[1]
-        leans = self._lean(part, direction, shares)
-        own, others = (matrix.diagonal() @ self.penalised / count for matrix in (part.gram, gram))
-        added = ridges * np.maximum(((1.0 - leans) * own + leans * others) * self.ridge_scale, _TINY)
-        before = math.nan
-        for j, lean in enumerate(leans.tolist()):
-            if lean != before:  # neighbours differ in their ridge alone
-                left = (1.0 - lean) * part.gram + lean * gram
-                right = (1.0 - lean) * part.moment + lean * moment
-                diagonal, before = left.diagonal().copy(), lean
-            left.reshape(-1)[:: size + 1] = diagonal + added[j] * self.penalised
-            models[j] = _solved(left, right)
-        return models
+        ridges = np.array([c.ridge for c in alike])
+        return solve_mixtures((part.gram, part.moment), mixed, leans, ridges, self.penalised, self.ridge_scale)
 
 
 def _leaning(candidate: Candidate) -> _Leaning:
     """All rows alike is where part of the way towards all others ends."""
     return Family.POOLED if candidate.family is Family.FEDAVG else candidate.family, candidate.width
-
-
-def _solved(left: Floats, right: Floats) -> Floats:
-    """Solve a symmetric system; by elimination where rounding has made it indefinite."""
-    _, found, info = dposv(left.T, right, lower=1)
-    solved: Floats = found if info == 0 else np.asarray(np.linalg.solve(left, right), np.float64)
-    return solved

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from kernfed.arrays import Floats
 from kernfed.methods.personalise.finding import Gain
@@ -128,7 +128,7 @@ def probabilities_alike(means: Floats, traces: Floats, squares: Floats, num_rows
     gram = centred @ centred.T
     apart = np.maximum(gram.diagonal()[:, None] - 2.0 * gram + gram.diagonal()[None, :], 0.0)
     scale = (1.0 / n[:, None] + 1.0 / n[None, :]) * two / one
-    values = np.triu(chi2.sf(apart / scale, np.square(one) / two), 1)
+    values = np.triu(chdtrc(np.square(one) / two, apart / scale), 1)
     found[np.ix_(known, known)] = values + values.T
     np.fill_diagonal(found, 1.0)
     return found

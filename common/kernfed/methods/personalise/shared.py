@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.methods.personalise.clusters import Labels
+from kernfed.methods.personalise.clusters import ClusterSums, Labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class Shared:
     """Squared norms of the embeddings, shape (B,)."""
     labels: Mapping[int, Labels] = field(default_factory=dict)
     """Clusters of all clients by their number, shape (B,), where they were found once for everyone."""
+    _sums: dict[int, ClusterSums] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean_squares", np.einsum("bm,bm->b", self.means, self.means))
+
+    def cluster_sums(self, num_clusters: int) -> ClusterSums:
+        """Sums over the rows of each of `labels`' clusters, made once."""
+        if num_clusters not in self._sums:
+            labels = self.labels[num_clusters]
+            self._sums[num_clusters] = ClusterSums(self.num_rows, self.grams, self.moments, labels, num_clusters)
+        return self._sums[num_clusters]

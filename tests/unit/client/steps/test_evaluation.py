@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,18 @@ def test_models_asked_for_are_measured_and_no_others(tmp_path: Path) -> None:
     local = evaluation.evaluate(job, EvaluateRequest(weights=w, local_ridge=0.1, include_global=False)).sums[0]
     as_global = evaluation.evaluate(job, EvaluateRequest(weights=own, local_ridge=0.0, include_global=True)).sums[0]
     assert local.squared_error == as_global.squared_error
+
+
+def test_without_test_rows_no_model_is_trained_to_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over no rows need no ridge model of the client's own."""
+    rows = regression_rows({"ant": 60, "bee": 50})
+    rows["bee"] = replace(rows["bee"], x_test=rows["bee"].x_test[:0], y_test=rows["bee"].y_test[:0])
+    federation = bench(rows, tmp_path)
+    federation.run(make_job("dkrr"))
+    monkeypatch.setattr(evaluation, "alone", pytest.fail)
+    asked = EvaluateRequest(weights=np.zeros((40, 1)), local_ridge=0.2, include_global=True, alone=True)
+    reply = evaluation.evaluate(federation.jobs["bee"], asked)
+    assert [(s.model, s.num_rows, s.squared_error) for s in reply.sums] == [("global", 0, 0.0), ("local", 0, 0.0)]
 
 
 def test_classes_are_measured_one_hot(tmp_path: Path) -> None:

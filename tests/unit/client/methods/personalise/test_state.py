@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from kernfed.methods.personalise.messages import ShareRequest
 from kernfed_client.methods.personalise.state import MAX_TEACHERS, Personal, noise_stream
 
 REQUEST: Any = SimpleNamespace(
     view="x", features=None, noise_factor=1.0, mean=np.zeros(2), deviation=np.ones(2), seed=3
 )
+
+
+def message(num_rows: float) -> ShareRequest:
+    """What two clients shared."""
+    return ShareRequest(
+        clients=("a", "b"),
+        num_rows=np.array([num_rows, 2.0]),
+        means=np.zeros((2, 2)),
+        traces=np.ones(2),
+        grams=np.ones((2, 1)),
+        moments=np.ones((2, 1, 1)),
+        squares=np.ones(2),
+    )
 
 
 def drawn(state: Path) -> int:
@@ -56,3 +71,22 @@ def test_a_model_names_its_largest_teachers_and_sums_up_the_others() -> None:
     np.testing.assert_allclose(facts["others"]["weight"] + sum(one["weight"] for one in named), 1.0)
     kept.weights = np.eye(num)[0]
     assert "others" not in kept.facts()
+
+
+def test_clients_of_one_process_share_the_sums_of_one_message() -> None:
+    """A simulation has one copy of what follows from it; another message has its own, and nobody's are let go."""
+    everyone = [Personal(REQUEST, np.empty((0, 2)), *[np.empty((0, 1))] * 2, np.empty(0, np.int64)) for _ in range(2)]
+    first, second = (message(rows) for rows in (3.0, 4.0))
+    job: Any = SimpleNamespace(client="a")
+    found = []
+    for given in (first, second):
+        for state in everyone:
+            state.shared = given
+        found.append([state.sums(job) for state in everyone])
+    assert found[0][0] is found[0][1]
+    assert found[1][0] is found[1][1]
+    assert (found[0][0].num_rows[0], found[1][0].num_rows[0]) == (3.0, 4.0)
+    assert found[0][0].grams is first.grams
+    gone = weakref.ref(everyone[0].of_all)
+    del found, everyone, state
+    assert gone() is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernfed.maths.triangles import pack
-from kernfed.methods.personalise.clusters import RIDGE, client_losses, cluster
+from kernfed.methods.personalise.clusters import RIDGE, ClusterSums, client_losses, cluster, cluster_models
 
 
 def sums(num: int, rows: int, groups: int, seed: int = 0) -> tuple[Any, Any, Any, Any]:
@@ -66,3 +66,15 @@ def test_losses_from_sums_are_those_of_the_rows() -> None:
         pack(x.T @ x / 7)[None], (x.T @ y / 7)[None], np.array([np.square(y).sum() / 7]), theta[None]
     )[0]
     assert found[0] == pytest.approx(np.square(y - x @ theta).sum() / 7)
+
+
+def test_models_without_one_client_are_those_of_the_others() -> None:
+    """Also where its numbers are huge, which a difference of sums would not survive, or its cluster is empty then."""
+    num_rows, grams, moments, _ = sums(23, 6, 2)
+    labels = np.array([2] + [0, 1] * 11)
+    num_rows[5], grams[5], moments[5] = 9.0, 1e60 * grams[5], 1e60 * moments[5]
+    kept = ClusterSums(num_rows, grams, moments, labels, 4)
+    for client in (0, 5, 22):
+        others = np.where(np.arange(23) == client, 0.0, num_rows)
+        want = cluster_models(others, grams, moments, np.ones(4), 4, labels)
+        np.testing.assert_allclose(kept.models_without(client, np.ones(4), RIDGE), want, rtol=1e-9)
