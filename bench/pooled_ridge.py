@@ -1,10 +1,11 @@
 """FedNewton in a simulation beside scikit-learn on the pooled rows: seconds and peak memory of both, in one run.
 
 `kernfed-simulate` deals the rows out to clients and trains three models: the global one, each client's own with its own
-scales, and the pooled reference. scikit-learn (`RBFSampler` and `Ridge`) trains one model of the pooled rows. The bare
-program makes only what one model of these features cannot do without, in blocks of rows: the map, half of the Gram
-matrix in float64, one Cholesky factor. So nothing that trains one such model is faster, and two models take two such
-Gram matrices. Each is a process of its own with one thread, start and reading of the file included.
+scales, and the pooled reference. scikit-learn (`RBFSampler` and `Ridge`) trains one model of the pooled rows. The work
+that is equal to it is the global model alone: a simulation whose clients hold no test rows out has nothing to compare.
+The bare program makes only what one model of these features cannot do without, in blocks of rows: the map, half of the
+Gram matrix in float64, one Cholesky factor. So nothing that trains one such model is faster, and two models take two
+such Gram matrices. Each is a process of its own with one thread, start and reading of the file included.
 """
 
 from __future__ import annotations
@@ -30,10 +31,34 @@ def write_inputs(folder: Path, num_rows: int, num_features: int) -> None:
     x = draw.standard_normal((num_rows, COLUMNS))
     y = np.sin(x @ draw.standard_normal((COLUMNS, 3)) / 4).sum(1) + x[:, 0] * x[:, 1] / 2
     np.savez(folder / "rows.npz", x=x, y=y + 0.3 * draw.standard_normal(num_rows))
-    (folder / "job.toml").write_text(
+    job = (
         f'name = "pooled"\n[method]\nname = "newton"\nridge = {RIDGE}\n[data]\ntask = "regression"\ntarget = "y"\n'
         f'features = ["x[0:{COLUMNS}]"]\ntest_fraction = {TEST}\n[features]\nnum_frequencies = {num_features}\n'
     )
+    (folder / "job.toml").write_text(job)
+    (folder / "alone.toml").write_text(job.replace(f"test_fraction = {TEST}", "test_fraction = 0"))
+
+
+def global_alone(folder: Path, num_clients: int) -> None:
+    """The federation's global model of the same training rows, and no other; prints its error on held-out rows."""
+    from kernfed.jobs.client_file import PartitionFile
+    from kernfed.jobs.job_file import load_job
+    from kernfed_simulation.federation import from_data_file
+    from kernfed_simulation.partition import parse_partitioning
+    from kernfed_simulation.run import simulate
+
+    with np.load(folder / "rows.npz") as rows:
+        x, y = rows["x"], rows["y"]
+    n = int(len(y) * (1 - TEST))
+    np.savez(folder / "train.npz", x=x[:n], y=y[:n])
+    job, _ = load_job(folder / "alone.toml")
+    clients = from_data_file(
+        PartitionFile(path=folder / "train.npz"), parse_partitioning("iid"), num_clients, job, folder / "state"
+    )
+    model = simulate(job, clients).model
+    assert model is not None
+    error = float(np.square(model.predict(x[n:]) - y[n:]).mean())
+    print(json.dumps({"pooled": {"global": {"mse": error}}}))
 
 
 def pooled(folder: Path, num_features: int) -> None:
@@ -114,6 +139,9 @@ def main() -> None:
     if args.role == "pooled":
         pooled(args.folder, args.features)
         return
+    if args.role == "global":
+        global_alone(args.folder, args.clients)
+        return
     if args.role == "bare":
         bare(args.folder, args.features)
         return
@@ -123,17 +151,19 @@ def main() -> None:
         simulate = [str(Path(sys.executable).with_name("kernfed-simulate")), str(folder / "job.toml"), "--json"]
         simulate += ["--data", str(folder / "rows.npz"), "--partition", "iid", "--clients", str(args.clients)]
         ours = measured(simulate)
-        plain, least = (
-            measured([sys.executable, __file__, role, "--folder", name, "--features", str(args.features)])
-            for role in ("pooled", "bare")
+        sizes = ["--folder", name, "--features", str(args.features), "--clients", str(args.clients)]
+        alone, plain, least = (
+            measured([sys.executable, __file__, role, *sizes]) for role in ("global", "pooled", "bare")
         )
     print(f"\n{args.rows} rows, {args.features} features, {args.clients} clients, one thread, whole processes")
-    print(f"{'':<14} {'wall s':>8} {'CPU s':>8} {'peak GiB':>9} {'test mse':>9}")
-    for label, found in (("kernfed", ours), ("scikit-learn", plain), ("bare", least)):
-        print(f"{label:<14} {found['wall']:>8.1f} {found['cpu']:>8.1f} {found['memory']:>9.2f} {found['mse']:>9.4f}")
-    for label, found in (("ratio", ours), ("ratio, bare", least)):
+    print(f"{'':<24} {'wall s':>8} {'CPU s':>8} {'peak GiB':>9} {'test mse':>9}")
+    all_models = f"kernfed, {args.clients + 2} models"
+    named = ((all_models, ours), ("kernfed, global model", alone), ("scikit-learn", plain), ("bare", least))
+    for label, found in named:
+        print(f"{label:<24} {found['wall']:>8.1f} {found['cpu']:>8.1f} {found['memory']:>9.2f} {found['mse']:>9.4f}")
+    for label, found in named:
         wall, cpu, memory = (found[key] / plain[key] for key in ("wall", "cpu", "memory"))
-        print(f"{label:<14} {wall:>8.2f} {cpu:>8.2f} {memory:>9.2f}")
+        print(f"{'ratio, ' + label:<30} {wall:>8.2f} {cpu:>8.2f} {memory:>9.2f}")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,8 @@ def simulate(
         left = {name: jobs[name] for name in cohort.clients}
         try:
             measure = central_models().get(job.method.name)
+            if measure is not None and not any(client.num_test_rows for client in left.values()):
+                measure = None  # there are no rows to measure a reference on
             settings = resolved_settings(job.method, run.resolved)
             final = final.merged(measure(left, settings)) if measure else final
         except (NumericalError, DataError) as err:

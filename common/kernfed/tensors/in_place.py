@@ -8,7 +8,7 @@ torch does what it can.
 from __future__ import annotations
 
 import torch
-from scipy.linalg.blas import dtrsm
+from scipy.linalg.blas import dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf
 from torch import Tensor
 
@@ -83,6 +83,9 @@ def solve_rows_in_place(factor: Tensor, b: Tensor, *, transposed: bool = False) 
         transposed: Whether to solve with L'.
     """
     if b.numel() == 0:
+        return b
+    if b.device.type == "cpu" and b.shape[1] == 1:  # a third of the time of the same for many columns
+        dtrsv(factor.numpy().T, b.numpy()[:, 0], lower=0, trans=int(not transposed), overwrite_x=1)
         return b
     if b.device.type == "cpu":
         # Rows are columns of the transposed views: L X = B is X' U = B' with U = L'.

@@ -197,9 +197,7 @@ class LocalRidge:
         if not self._dual:
             self._gram_matrix().add_to(gram, self.num_rows)
         elif self.num_rows:
-            own = GramSum(gram.shape[0], gram.dtype, gram.device)
-            own.add(self._z)
-            own.done(1.0).add_to(gram, 1.0)
+            GramSum.onto(gram).add(self._z)
 
     @property
     def _z(self) -> Tensor:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-from sqlalchemy.engine import Row
+from typing import TYPE_CHECKING, Any
 
 from kernfed.federation.events import EventKind, JobEvent
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Row  # a simulation has no database, and need not load it
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,8 @@ class Target:
 
     def __post_init__(self) -> None:
         n = len(self.x)
+        if self._num_units == n:  # asked for often, and dearer with numbers
+            self.unit = None
         if not self.is_small:
             num_folds = min(self._num_units, self.grid.num_folds or (5 if n >= 20 else 10))
             rows = np.arange(n)

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import eigsh
 from scipy.special import chdtrc
 
 from kernfed.arrays import Floats
@@ -53,6 +52,8 @@ def spread_of(phi: Floats) -> Spread:
     if len(products) <= _DENSE:
         largest = float(np.linalg.eigvalsh(products)[-1])
     else:
+        from scipy.sparse.linalg import eigsh  # noqa: PLC0415  # a sixth of a second; few clients have so many rows
+
         start = products.sum(axis=1) + float(np.abs(products).max())
         largest = float(eigsh(products, 1, v0=start, tol=1e-9, return_eigenvectors=False)[0])
     if n < _LEAST_ROWS:

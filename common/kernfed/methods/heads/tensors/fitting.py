@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from kernfed.errors import NotPositiveDefiniteError
@@ -57,5 +56,7 @@ def fit(
 
     options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 0.0, "maxcor": 20}
     begin = (zero if start is None else start).cpu().numpy().astype(np.float64).reshape(-1)
+    from scipy.optimize import minimize  # noqa: PLC0415  # a sixth of a second, and only heads fit this way
+
     found = minimize(value, begin, jac=True, method="L-BFGS-B", options=options)
     return torch.as_tensor(found.x.reshape(shape), dtype=head.z.dtype, device=head.z.device)

@@ -75,7 +75,8 @@ def test_a_model_names_its_largest_teachers_and_sums_up_the_others() -> None:
 
 def test_clients_of_one_process_share_the_sums_of_one_message() -> None:
     """A simulation has one copy of what follows from it; another message has its own, and nobody's are let go."""
-    everyone = [Personal(REQUEST, np.empty((0, 2)), *[np.empty((0, 1))] * 2, np.empty(0, np.int64)) for _ in range(2)]
+    empty = np.empty((0, 2))
+    everyone = [Personal(REQUEST, empty, empty, empty, np.empty(0, dtype=np.int64)) for _ in range(2)]
     first, second = (message(rows) for rows in (3.0, 4.0))
     job: Any = SimpleNamespace(client="a")
     found = []
