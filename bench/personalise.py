@@ -22,6 +22,7 @@ from kernfed.methods.personalise.choice import FULL_GRID, LITE_GRID, Scores, Tur
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import View, embed, target_terms, view_spec
+from kernfed.methods.personalise.mixing.shared import Shared
 from kernfed.methods.personalise.q_aggregation.weights import (
     Aggregation,
     default_constants,
@@ -29,7 +30,6 @@ from kernfed.methods.personalise.q_aggregation.weights import (
     solve_exact,
     solve_paper,
 )
-from kernfed.methods.personalise.shared import Shared
 
 COLUMNS, BOUND, STEPS = 20, np.sqrt(2.0), 1000
 Floats = npt.NDArray[np.float64]

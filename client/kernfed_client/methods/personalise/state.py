@@ -24,7 +24,7 @@ from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
 from kernfed.methods.personalise.embeddings import Embedding, View
 from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
-from kernfed.methods.personalise.shared import Shared
+from kernfed.methods.personalise.mixing.shared import Shared
 from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob

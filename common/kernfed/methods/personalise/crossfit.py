@@ -29,8 +29,8 @@ from kernfed.methods.personalise.choice import Candidate, Family, Scores, candid
 from kernfed.methods.personalise.clusters import RIDGE, Clusters, client_losses, cluster, forms_of
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
-from kernfed.methods.personalise.mixtures import Equations, solve_mixtures
-from kernfed.methods.personalise.shared import Shared
+from kernfed.methods.personalise.mixing.mixtures import Equations, solve_mixtures
+from kernfed.methods.personalise.mixing.shared import Shared
 
 MIN_ROWS = 3
 """Different training rows from which a client scores candidates on held-out ones; with fewer it takes the common

@@ -25,7 +25,7 @@ from kernfed.methods.personalise.choice import (
 from kernfed.methods.personalise.crossfit import Target, needed_errors
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
 from kernfed.methods.personalise.embeddings import embed
-from kernfed.methods.personalise.shared import Shared
+from kernfed.methods.personalise.mixing.shared import Shared
 from kernfed_testing.methods.personalise_oracles import all_rows_models
 from kernfed_testing.methods.ridge_clients import load_golden
 

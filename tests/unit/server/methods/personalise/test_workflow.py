@@ -21,8 +21,8 @@ from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.embeddings import Embedding, View, embed, view_spec
 from kernfed.methods.personalise.messages import EmbedRequest
+from kernfed.methods.personalise.mixing.shared import Shared
 from kernfed.methods.personalise.noise import add_noise
-from kernfed.methods.personalise.shared import Shared
 from kernfed_client.methods.personalise.state import noise_stream, release
 from kernfed_client.models.kept_models import load_kept_model
 from kernfed_server.jobs.journal import Checkpoint

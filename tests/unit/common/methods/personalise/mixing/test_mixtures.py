@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.methods.personalise.mixtures import Equations, solve_mixtures
+from kernfed.methods.personalise.mixing.mixtures import Equations, solve_mixtures
 
 
 def equations(seed: int) -> Equations:

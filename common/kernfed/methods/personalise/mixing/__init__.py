@@ -1,0 +1,1 @@
+"""What all clients have shared, and ridge models of mixtures of it."""
