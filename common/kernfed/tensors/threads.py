@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import scipy.linalg  # noqa: F401  # it brings a BLAS of its own, which is found only once it is loaded
 import torch
@@ -27,19 +28,27 @@ class _Pool:
     limit: Callable[[int], object]
     most: int
     """As many as a person allows."""
+    release: Callable[[], object] = lambda: None
+    """Lets other threads of Python limit it: from threadpoolctl 3.8 on the first one that did is the only one that may."""
 
 
 @functools.cache
 def _pools() -> tuple[_Pool, ...]:
     blas = ThreadpoolController().select(user_api="blas").lib_controllers
     own = _Pool(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads())
-    return own, *(_Pool(found.get_num_threads, found.set_num_threads, found.num_threads) for found in blas)
+    return own, *(_blas_pool(found) for found in blas)
+
+
+def _blas_pool(found: Any) -> _Pool:
+    release = getattr(found, "clear_controlling_thread", lambda: None)
+    return _Pool(found.get_num_threads, found.set_num_threads, found.num_threads, release)
 
 
 def allow(threads: int) -> None:
     """Let each library have so many threads from here on, unless the matrices are small."""
     for pool in _pools():
         pool.limit(threads)
+        pool.release()
     _pools.cache_clear()
 
 
@@ -61,3 +70,4 @@ def suited(numbers: int) -> Iterator[None]:
     finally:
         for pool, threads in zip(pools, before, strict=True):
             pool.limit(threads)
+            pool.release()

@@ -11,6 +11,7 @@ from kernfed_testing.limits import LIMIT_S
 
 COUNT_THREADS = """
 import json
+from threading import Thread
 from threadpoolctl import threadpool_info
 from kernfed.tensors.threads import LARGE, allow, suited
 
@@ -29,12 +30,20 @@ with suited(LARGE):
     found.append(told())
 with suited(1):
     found.append(told())
+
+def elsewhere():
+    with suited(1):
+        found.append(told())
+
+thread = Thread(target=elsewhere)
+thread.start()
+thread.join()
 print(json.dumps(found))
 """
 
 
 def test_small_matrices_have_one_thread_in_every_library() -> None:
-    """numpy, scipy and torch have one below a size and theirs from it, also within each other, and the former after."""
+    """numpy, scipy and torch have one below a size and theirs from it, also within each other, and in other threads."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     environment |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run(
@@ -45,8 +54,8 @@ def test_small_matrices_have_one_thread_in_every_library() -> None:
         check=True,
         env=environment,
     )
-    before, small, large, small_again, after, allowed, one = json.loads(done.stdout)
+    before, small, large, small_again, after, allowed, one, elsewhere = json.loads(done.stdout)
     assert len(before) >= 2
     assert set(before) == set(large) == set(after) == {2}
-    assert set(small) == set(small_again) == set(one) == {1}
+    assert set(small) == set(small_again) == set(one) == set(elsewhere) == {1}
     assert set(allowed) == {3}
