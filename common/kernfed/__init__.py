@@ -5,6 +5,7 @@ Nothing is loaded before it is used::
     model = kernfed.load_model("artifacts")
     predictions = model.predict(frame)
     job = kernfed.Job(name="risk", method=kernfed.Newton(ridge=0.01), data=...)
+    result = kernfed.simulate(job, {"north": frame, "south": (X, y)})
     kernfed.two_sample(january, june).p_value
 
 Threads of numpy, scipy and torch that wait for each other sleep, and do not spin: where another program needs a
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kernfed.models.global_model import GlobalModel
     from kernfed.python.job import Job
     from kernfed.python.sections import *  # noqa: F403  # a class for each method, and for each table of a job file
+    from kernfed_simulation.python import Simulation, simulate, simulate_async
 
     __version__: str
 
@@ -36,9 +38,12 @@ __all__: list[str] = [
     "GlobalModel",
     "Job",
     "Regressor",
+    "Simulation",
     "TwoSample",
     "__version__",
     "load_model",
+    "simulate",
+    "simulate_async",
     "two_sample",
 ]
 
@@ -57,6 +62,10 @@ def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
+    if name in ("Simulation", "simulate", "simulate_async"):
+        from kernfed_simulation import python as simulation  # noqa: PLC0415  # loads torch and both halves
+
+        return getattr(simulation, name)
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415  # as above
 

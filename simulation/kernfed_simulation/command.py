@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernfed.cli.glances import print_overview
-from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import print_json, print_note, print_table
-from kernfed.cli.watching import QUIET_ROUNDS_S
 from kernfed.errors import ConfigError
-from kernfed.federation.events import EventKind, JobEvent, Scores
+from kernfed.federation.events import Scores
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.named_files import attach_files
@@ -25,6 +22,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation import sweep as sweeps
 from kernfed_simulation.federation import from_client_files, from_data_file
 from kernfed_simulation.partition import Scheme, parse_partitioning
+from kernfed_simulation.progress import Progress
 from kernfed_simulation.run import Simulated, simulate
 
 
@@ -65,7 +63,7 @@ def run(
         parsed, jobs = _open(parsed, options, state)
         attached, text, files = attach_files(parsed, text, folder)
         parsed = parsed.model_copy(update={"files": attached.files})
-        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=_Progress(quiet=as_json))
+        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=Progress(quiet=as_json))
         if out is not None:
             _keep_own_models(state, out)
             if parsed.report:
@@ -162,27 +160,6 @@ def _sweep(
     print_table(columns, rows, title=f"{job.name}: {metric} of the global model on test rows")
     if out is not None:
         print_note(f"results: {out}")
-
-
-class _Progress:
-    """One line per round on stderr; of rounds without metrics one at most each second."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._printed = 0.0
-
-    def __call__(self, event: JobEvent) -> None:
-        if self._quiet:
-            return
-        if event.kind is EventKind.NOTE:
-            print_note(event.message)
-        elif event.kind is EventKind.CLIENT_FAILED:
-            print_note(f"round {event.round_num}: {event.client} failed {event.step}: {event.text}")
-        elif event.kind is EventKind.ROUND_CLOSED and event.metrics is not None:
-            if not event.metrics.pooled and time.monotonic() - self._printed < QUIET_ROUNDS_S:
-                return
-            self._printed = time.monotonic()
-            print_note(f"round {event.round_num}: {metrics_text(event.metrics) or 'closed'}")
 
 
 def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], pooled: Mapping[str, Scores]) -> None:

@@ -185,7 +185,7 @@ def open_cohort(
     if missing:
         raise ConfigError(
             f"cohort.clients names {', '.join(missing)}, but the simulation has {', '.join(sorted(jobs))}; "
-            "give a --client-file for each, or remove cohort.clients from the job"
+            "give each its rows or a client file, or remove cohort.clients from the job"
         )
     if job.cohort.min_clients > len(names):
         raise ConfigError(

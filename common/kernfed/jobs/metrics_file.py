@@ -75,12 +75,21 @@ def read_metrics(path: Path) -> list[MetricLine]:
         text = path.read_text(encoding="utf-8")
     except OSError as err:
         raise DataError(f"{path}: cannot be read ({err.strerror}); give the folder of a finished job") from err
+    return parse_metrics(text, str(path))
+
+
+def parse_metrics(text: str, where: str) -> list[MetricLine]:
+    """The numbers in the text of a `metrics.jsonl`; `where` names it in messages.
+
+    Raises:
+        DataError: A line is not what `write_metrics` writes; names the line.
+    """
     lines = []
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             lines.append(MetricLine(**json.loads(line)))
         except (ValueError, TypeError) as err:
-            raise DataError(f"{path}, line {number}: not a metric ({err}); fetch the file again") from err
+            raise DataError(f"{where}, line {number}: not a metric ({err}); fetch the file again") from err
     return lines
 
 

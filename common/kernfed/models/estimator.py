@@ -176,7 +176,9 @@ class Estimator:
         target = getattr(self.model, "target", "") or "the target"
         many = f"{self.n_features_in_} column{'' if self.n_features_in_ == 1 else 's'}"
         facts = {"predicts": f"{target}{self._kinds()}", "from": f"{many}: {columns}" if columns else many}
-        if told := " ".join(str(job[key]) for key in ("method", "name") if job.get(key)):
+        method = job.get("method") or ""
+        method = method.get("name", "") if isinstance(method, Mapping) else str(method)
+        if told := f"{method} {job.get('name') or ''}".strip():
             facts["job"] = f"job {told}"
         return facts | ({"note": str(job["note"])} if job.get("note") else {})
 

@@ -1,4 +1,4 @@
-"""Parquet files into tables. Null and NaN mean that there is no value; infinity is a fault."""
+"""Parquet files, and tables of Arrow in memory, into tables. Null and NaN mean that there is no value."""
 
 from __future__ import annotations
 
@@ -42,6 +42,28 @@ def read_parquet(source: Source) -> RawTable:
     except (pa.ArrowException, UnicodeDecodeError):
         remedy = source.remedy("write it again", ", or correct {}", "format")
         source.refuse(f"is not a sound Parquet file; {remedy}")
+    return _columns_of(source, present, table, records)
+
+
+def read_arrow(source: Source, table: pa.Table) -> RawTable:
+    """Read the columns that the job uses of a table in memory, as those of a Parquet file.
+
+    Raises:
+        DataError: Names column, row and remedy.
+    """
+    names = table.column_names
+    present = [names[i] for i in locate_columns(source, names, source.columns)]
+    records = None
+    if source.with_records:
+        digests = RecordDigests(source)
+        counted = [name for name in names if may_count(plain(table.schema.field(name).type))]
+        digests.add(counted, [table[name] for name in counted], table.num_rows)
+        records = digests.words
+    return _columns_of(source, present, table, records)
+
+
+def _columns_of(source: Source, present: Sequence[str], table: pa.Table, records: Words | None) -> RawTable:
+    """The columns that the job uses, of a table whose columns have the names `present` for them."""
     n = table.num_rows
     faults = Faults(source, "row")
     x = np.empty((n, len(source.features)))

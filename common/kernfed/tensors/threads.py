@@ -29,7 +29,7 @@ class _Pool:
     most: int
     """As many as a person allows."""
     release: Callable[[], object] = lambda: None
-    """Lets other threads of Python limit it: from threadpoolctl 3.8 on the first one that did is the only one that may."""
+    """Lets other threads of Python limit it: from threadpoolctl 3.8 on the first that did is the only one that may."""
 
 
 @functools.cache

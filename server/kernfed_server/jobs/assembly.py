@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel
 
-import kernfed
 from kernfed.arrays import Array
 from kernfed.maths.losses import Link
 from kernfed.models.global_model import GlobalModel
@@ -20,7 +20,7 @@ def job_facts(setup: Setup, method: BaseModel) -> dict[str, Any]:
         "seed": setup.schema.seed,
         "missing": setup.schema.missing.value,
         "clients": sorted(setup.agreed.num_rows),
-        "kernfed": kernfed.__version__,
+        "kernfed": version("kernfed"),
     }
 
 
