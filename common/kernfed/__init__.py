@@ -5,6 +5,7 @@ Nothing is loaded before it is used::
     model = kernfed.load_model("artifacts")
     predictions = model.predict(frame)
     job = kernfed.Job(name="risk", method=kernfed.Newton(ridge=0.01), data=...)
+    run = kernfed.connect("pki/operator-ann").submit(job)
     result = kernfed.simulate(job, {"north": frame, "south": (X, y)})
     kernfed.two_sample(january, june).p_value
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kernfed.maths.points.two_sample import TwoSample, two_sample
     from kernfed.models.estimator import Classifier, Estimator, Regressor, load_model
     from kernfed.models.global_model import GlobalModel
+    from kernfed.python.federation import Federation, Run, connect
     from kernfed.python.job import Job
     from kernfed.python.sections import *  # noqa: F403  # a class for each method, and for each table of a job file
     from kernfed_simulation.python import Simulation, simulate, simulate_async
@@ -35,12 +37,15 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")  # 2^10 ticks of the proc
 __all__: list[str] = [
     "Classifier",
     "Estimator",
+    "Federation",
     "GlobalModel",
     "Job",
     "Regressor",
+    "Run",
     "Simulation",
     "TwoSample",
     "__version__",
+    "connect",
     "load_model",
     "simulate",
     "simulate_async",
@@ -51,6 +56,7 @@ _HOMES = {
     "kernfed.maths.points.two_sample": ("TwoSample", "two_sample"),
     "kernfed.models.estimator": ("Classifier", "Estimator", "Regressor", "load_model"),
     "kernfed.models.global_model": ("GlobalModel",),
+    "kernfed.python.federation": ("Federation", "Run", "connect"),
     "kernfed.python.job": ("Job",),
 }
 """Module to the names that it gives to this one, when they are asked for."""

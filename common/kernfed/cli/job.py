@@ -28,11 +28,10 @@ from kernfed.cli.output import JsonOption, new_app, print_folded, print_json, pr
 from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
-from kernfed.jobs.former import FILES
 from kernfed.jobs.info import JobInfo, NumberedEvent
-from kernfed.jobs.job_file import JobFile, load_job, parse_job
-from kernfed.jobs.named_files import attach_files
+from kernfed.jobs.job_file import load_job, parse_job
 from kernfed.methods.registry import METHODS
+from kernfed.python.submitting import submit_job
 from kernfed.report.sections import at_a_glance
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
@@ -55,17 +54,7 @@ def submit(
 ) -> None:
     """Check a job file, upload the files that it names, and queue it."""
     parsed, plain = load_job(job_file)
-    folder = job_file.parent
-
-    async def use(operator: OperatorClient) -> JobInfo:
-        with tempfile.TemporaryDirectory() as aside:
-            former = await _former(operator, parsed, folder, Path(aside))
-            _, text, files = attach_files(parsed, plain, folder, former)
-        for content in files.values():
-            await operator.upload(content)
-        return await operator.submit(text)
-
-    job = with_operator(identity, coordinator, use)
+    job = with_operator(identity, coordinator, lambda operator: submit_job(operator, parsed, plain, job_file.parent))
     if watch:
         if not as_json:
             print_note(f"submitted {job.job_id}")
@@ -75,14 +64,6 @@ def submit(
     else:
         typer.echo(job.job_id)
         print_note(f"queued; follow it with: kernfed job watch {job.job_id}")
-
-
-async def _former(operator: OperatorClient, job: JobFile, folder: Path, aside: Path) -> Path | None:
-    """The artifacts of the job that `start_from` names: those of its folder, or of a job at the coordinator."""
-    if not job.start_from or job.files or (folder / job.start_from).exists():
-        return None
-    await operator.fetch(job.start_from, aside, FILES)
-    return aside
 
 
 @app.command()
