@@ -11,7 +11,7 @@ from pathlib import Path
 from kernfed.cli.glances import print_overview
 from kernfed.cli.output import print_json, print_note, print_table
 from kernfed.errors import ConfigError
-from kernfed.federation.events import Scores
+from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.named_files import attach_files
