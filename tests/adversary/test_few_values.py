@@ -151,17 +151,3 @@ def test_the_remedy_holds(tmp_path: Path, kernel: str) -> None:
         job, files, [Target(tmp_path / name, eight(seed), ON) for seed, name in enumerate(("bee", "cat"))]
     )
     assert told.done.error is None, told.refusal
-
-
-@guards
-def test_test_rows_of_a_combination_that_one_has(tmp_path: Path, policy: str) -> None:
-    """Their errors by chosen models of random features tell it, so they are held to the rule; linear sums are not."""
-    bits = [(0, 0), (0, 1), (1, 0)] * 13 + [(1, 1)]
-    test = "b0,b1,y\n" + "".join(f"{a},{b},{0.1 * i:g}\n" for i, (a, b) in enumerate(bits))
-    rows = {"b0": [0, 1] * 120, "b1": [0, 0, 1, 1] * 60, "y": table_of()["y"]}
-    job = moment_job(data={"features": ["b0", "b1"]})
-    section = FeaturesSection(num_frequencies=20, lengthscale=1.0, seed=3)
-    told = Target(tmp_path, rows, policy, test).ask(job.model_copy(update={"features": section}))
-    assert ("fewer test rows" in told.refusal) is (policy == ON)
-    linear = FeaturesSection(kernel=Kernel.LINEAR)
-    assert not Target(tmp_path / "linear", rows, policy, test).ask(job.model_copy(update={"features": linear})).refusal

@@ -2,22 +2,19 @@
 
 Neither a lengthscale nor a number of features helps, as `kernfed.maths.few.combinations` says, and to leave such rows
 out, or to take them as others, costs more than a linear map does. So the job is refused where fewer rows than
-`policy.min_rows` have one of the combinations. Where each has enough, blocks are joined until each of them has. Of test
-rows, errors of models are sums of the same kind; of these as many have each combination as may stand out in a column.
+`policy.min_rows` have one of the combinations. Where each has enough, blocks are joined until each of them has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import structlog
 
+from kernfed.arrays import Floats
 from kernfed.errors import PolicyError
 from kernfed.maths.few.combinations import all_combinations_of
 from kernfed.wording import listed
 from kernfed_client.data.guards.few_in_columns import fewest_alike
-from kernfed_client.data.guards.split import TEST_RULES
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.partition_data import in_file
 
@@ -29,7 +26,8 @@ EXACT_FEATURES = 'features.kernel = "linear" or "polynomial2"'
 
 def refuse_few_alike(
     job: LocalJob,
-    lengthscales: Sequence[float] | None = None,
+    lengthscales: tuple[float, ...] | None = None,
+    x: Floats | None = None,
     *,
     remedy: str = EXACT_FEATURES,
 ) -> None:
@@ -37,8 +35,8 @@ def refuse_few_alike(
 
     Args:
         job: Its rows are scaled.
-        lengthscales: Those of a feature map or kernel on the scaled rows, one or P; unset: functions change as fast as
-            they like.
+        lengthscales: Those of a feature map or kernel, one or P; unset: functions change as fast as they like.
+        x: Training rows as the functions see them, (n, P); unset: the scaled ones.
         remedy: What the job may use in their stead.
 
     Raises:
@@ -47,23 +45,19 @@ def refuse_few_alike(
     """
     data, features = job.data, job.schema.features
     lengths = None if lengthscales is None else np.array(lengthscales)
+    seen = job.x_train if x is None else x
     least = fewest_alike(job.file.policy, data.rules)
-    if not 1 < least <= job.num_rows:
+    alike = all_combinations_of(seen, lengths) if 1 < least <= len(seen) else iter(())
+    found = next((combinations for combinations in alike if combinations.rare(least).any()), None)
+    if found is None:
         return
-    of_tests = min(job.fewest_apart[1], least) if data.rules >= TEST_RULES else 1
-    kinds = (("", job.x_train, data.train, least), ("test ", job.x_test, data.test, of_tests))
-    for kind, x, rows, fewest in kinds:
-        alike = all_combinations_of(x, lengths) if fewest > 1 and len(x) else iter(())
-        found = next((combinations for combinations in alike if combinations.rare(fewest).any()), None)
-        if found is None:
-            continue
-        names = listed([repr(features[j]) for j in found.columns])
-        where = in_file(rows.row_numbers[found.rare(fewest)])
-        log.warning(f"few {kind}rows share values of the columns of a job, which is refused", columns=names, rows=where)
-        few = "fewer test rows than a tenth of them, or than three," if kind else "fewer rows than policy.min_rows"
-        raise PolicyError(
-            f"{'column' if len(found.columns) == 1 else 'columns'} {names}: so few values, or combinations of values, "
-            "that random features, networks and kernels of them would tell the sum of the targets of each, and "
-            f"{few} have some of these; use {remedy}, other columns, or let this client's administrator set "
-            'policy.few_values = "allow"'
-        )
+    rare = found.rare(least)
+    names = listed([repr(features[j]) for j in found.columns])
+    where = in_file(data.train.row_numbers[rare])
+    log.warning("few rows share values of the columns of a job, which is refused", columns=names, rows=where)
+    raise PolicyError(
+        f"{'column' if len(found.columns) == 1 else 'columns'} {names}: so few values, or combinations of values, that "
+        "random features, networks and kernels of them would tell the sum of the targets of each, and fewer rows than "
+        f"policy.min_rows have some of these; use {remedy}, other columns, or let this client's administrator set "
+        'policy.few_values = "allow"'
+    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.embeddings import view_spec
 from kernfed.methods.personalise.settings import PersonaliseSettings
@@ -28,9 +26,12 @@ def _personalise(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) 
         num_frequencies=settings.num_frequencies,
         lengthscales=settings.lengthscales,
     )
-    spread = job.x_train.std(axis=0)
-    spread[spread == 0] = 1.0
-    refuse_few_embedded(job, spec, spread if settings.scale_columns else np.ones_like(spread))
+    columns = job.x_train
+    if settings.scale_columns:
+        spread = columns.std(axis=0)
+        spread[spread == 0] = 1.0
+        columns = columns / spread
+    refuse_few_embedded(job, spec, columns)
     if settings.trainer == "fedavg":
         refuse_few_of_network(job)
     yield from ()

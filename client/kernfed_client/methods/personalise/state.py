@@ -226,13 +226,13 @@ def _labels(shared: ShareRequest) -> dict[int, Labels]:
     return found
 
 
-def refuse_few_embedded(job: LocalJob, features: FeatureSpec, deviation: Array) -> None:
+def refuse_few_embedded(job: LocalJob, features: FeatureSpec, columns: Floats) -> None:
     """Refuse an embedding by random features.
 
     Args:
         job: Its rows are scaled.
         features: The map of the embedding.
-        deviation: By what the embedding divides the columns, those of x first, (P,) or more.
+        columns: Training rows as the embedding sees them, those of x first, (n, P) or more columns.
 
     Raises:
         PolicyError: It would tell of few rows, since the columns have few values.
@@ -240,9 +240,9 @@ def refuse_few_embedded(job: LocalJob, features: FeatureSpec, deviation: Array) 
     if features.kernel not in RANDOM_KERNELS:
         return
     num = job.x_train.shape[1]
-    lengths = np.broadcast_to(features.lengthscales, features.num_columns)[:num] * deviation[:num]
+    lengths = np.broadcast_to(features.lengthscales, features.num_columns)[:num]
     remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
-    refuse_few_alike(job, lengths.tolist(), remedy=remedy)
+    refuse_few_alike(job, tuple(lengths), columns[:, :num], remedy=remedy)
 
 
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:
@@ -258,7 +258,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     if request.features.num_columns != columns.shape[1]:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
-    refuse_few_embedded(job, request.features, request.deviation)
+    refuse_few_embedded(job, request.features, columns)
     job.require(len(columns) * request.features.num_features, "the features of all rows")
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, request.features, least)
