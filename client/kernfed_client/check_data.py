@@ -79,8 +79,9 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         ConfigError: A file is wrong.
         DataError: The data do not fit the job.
     """
+    job, _ = load_job(job_path)
     file, notes = load_client_file(config_path), list[str]()
-    job = _in_columns(load_job(job_path)[0], file, config_path.stem, notes)
+    job = _in_columns(job, file, config_path.stem, notes)
     schema = data_schema(job)
     if name is None:
         try:
