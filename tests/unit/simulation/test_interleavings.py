@@ -191,7 +191,7 @@ def faults(files: dict[str, Path], job: Job, actions: Sequence[Action], prefligh
     if not world.told:
         alike = {"traffic"}  # what is asked twice is counted twice
         if any("gave no metrics when they were last asked" in e.message for e in world.events):
-            alike |= {"measured", "run.measured"}
+            alike |= {"measured", "run.measured", "run.sound"}  # what is measured decides which model is kept
         found += [f"another {name}" for name in differs(state, twin) if name not in alike]
     streamed = METHODS[job.file.method.name].reads_stream
     if streamed and "again" not in str(world.told) and state["num_rows"] > twin["num_rows"]:
