@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, feature_names, twice
 from kernfed.errors import DataError
-from kernfed.tables.spellings import alike, in_order
+from kernfed.tables.spellings import alike, in_order, told_alike
 from kernfed.wording import listed
 
 MAX_LEVELS = 1000
@@ -56,8 +56,7 @@ def settle(
 def _levels(plan: ColumnPlan, found: Mapping[str, ColumnFound]) -> ColumnPlan:
     spelt = alike({client: column.levels for client, column in found.items()})
     if spelt:
-        told = "; ".join(" and ".join(repr(name) for name in names) for names in spelt[:4])
-        mapped = ", ".join(f'"{name}" = "{names[0]}"' for names in spelt[:4] for name in names[1:])
+        told, mapped = told_alike(spelt)
         raise DataError(
             f"levels of column {plan.name!r} differ only by case, blanks, width or decimals: {told}; write values = "
             f"{{ {mapped} }} for the column into the client file of those who have them, or, if these are different "

@@ -8,6 +8,7 @@ of a federation cannot be fitted here. Where something fits what it holds, as a 
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
@@ -31,7 +32,7 @@ Labels = Literal["own", "text"] | Sequence[Any]
 _PARAMETERS = ("model", "labels", "device")
 
 
-class Estimator:
+class Estimator(ABC):
     """A trained model, as scikit-learn takes estimators. What it has not itself it asks its `model`.
 
     `Classifier` and `Regressor` are the two kinds.
@@ -63,6 +64,7 @@ class Estimator:
         """Number of these columns, d."""
         return len(columns_of(self.model.columns, self.model.feature_names))
 
+    @abstractmethod
     def predict(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str | None = None) -> npt.NDArray[Any]:
         """Predict the target of each row.
 
@@ -77,8 +79,8 @@ class Estimator:
         Raises:
             DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, rows: pd.DataFrame | npt.ArrayLike, y: npt.ArrayLike, sample_weight: Any = None) -> float:
         """How well rows of known targets are predicted: share of right classes, or R² of numbers.
 
@@ -90,7 +92,6 @@ class Estimator:
         Raises:
             DataError: As of `predict`; or targets and rows do not fit.
         """
-        raise NotImplementedError
 
     def predict_scores(self, rows: pd.DataFrame | npt.ArrayLike, *, device: str | None = None) -> Floats:
         """Scores behind the predictions, shape (n, C); see `kernfed.GlobalModel.predict_scores`."""

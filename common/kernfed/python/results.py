@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,16 +73,16 @@ class Report:
         return f"<report of {len(self.html):,} characters; save(path) writes it>"
 
 
-class Results:
+class Results(ABC):
     """What a job left, whether it ran in this process or at a coordinator."""
 
+    @abstractmethod
     def artifact(self, name: str) -> bytes:
         """Content of one of the job's files, such as `findings.json`.
 
         Raises:
             UnknownArtifactError: The job left no file of this name.
         """
-        raise NotImplementedError
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -147,9 +148,9 @@ class Results:
 
             return Report(render(self.record, self._lines(), self.findings))
 
+    @abstractmethod
     def rounds(self) -> Iterator[Round]:
         """The job's rounds, in their order."""
-        raise NotImplementedError
 
     def _lines(self) -> list[MetricLine]:
         return parse_metrics(self.artifact(METRICS_JSONL).decode(), METRICS_JSONL)

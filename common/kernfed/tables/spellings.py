@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernfed.tables.cells import bare_label
 
@@ -15,6 +15,13 @@ def alike(found: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
         for name in found[client]:
             spellings.setdefault(bare_label(name), {})[name] = None
     return [tuple(names) for names in spellings.values() if len(names) > 1]
+
+
+def told_alike(spelt: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """The first of such names for a message: which they are, and the table that maps each to the first of its kind."""
+    few = spelt[:4]
+    told = "; ".join(" and ".join(repr(name) for name in names) for names in few)
+    return told, ", ".join(f'"{name}" = "{names[0]}"' for names in few for name in names[1:])
 
 
 def in_order(names: Iterable[str]) -> list[str]:

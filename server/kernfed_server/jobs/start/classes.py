@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.tasks import TASKS
-from kernfed.tables.spellings import alike, in_order
+from kernfed.tables.spellings import alike, in_order, told_alike
 from kernfed.wording import listed
 
 MAX_CLASSES = 1000
@@ -97,8 +97,7 @@ def refuse_unseen(schema: DataSchema, unseen: tuple[str, ...]) -> None:
 
 def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) -> None:
     if spelt := alike(found):
-        told = "; ".join(" and ".join(repr(name) for name in names) for names in spelt[:4])
-        mapped = ", ".join(f'"{name}" = "{names[0]}"' for names in spelt[:4] for name in names[1:])
+        told, mapped = told_alike(spelt)
         raise DataError(
             f"classes in {schema.target!r} differ only by case, blanks, width or decimals: {told}.\n{_sets(found)}\n"
             f"  write labels = {{ {mapped} }} into the client file of those who have them, or, if these are different "

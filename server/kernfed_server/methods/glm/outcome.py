@@ -10,6 +10,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, fingerprint, make_spec
+from kernfed.maths.losses import Link
 from kernfed.methods.glm.families import FAMILIES
 from kernfed.methods.glm.finding import INTERCEPT, GlmFinding
 from kernfed.methods.glm.inference import Units, coefficients, covariance
@@ -20,7 +21,8 @@ from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import job_facts
 from kernfed_server.jobs.start.preparation import Setup
 
-LINKS = {"gaussian": "identity", "binomial": "logit", "poisson": "log", "gamma": "log"}
+_NAMES = {Link.IDENTITY: "identity", Link.LOGISTIC: "logit", Link.EXPONENTIAL: "log"}
+"""Of links, as statistics has them: by what they do with a mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def finding_of(
     grouped = "robust by group" if told.num_groups < rows else "robust by row"
     return GlmFinding(
         family=family,
-        link=LINKS[family],
+        link=_NAMES[FAMILIES[family].link],
         target=setup.schema.target,
         errors=grouped if robust else "model",
         confidence=settings.confidence,
