@@ -13,6 +13,7 @@ import structlog
 
 from kernfed.errors import ConfigError, DataError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.former import Former, former_of
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.methods.base import Begins, Needs
@@ -30,7 +31,7 @@ from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
 from kernfed_server.jobs.start.rules import as_begun, resolve
 from kernfed_server.jobs.start.taking import recall
 from kernfed_server.jobs.state import State
-from kernfed_server.jobs.verdict import end_of, far_off, worse_than_mean
+from kernfed_server.jobs.verdict import diverged, end_of, far_off, worse_than_mean
 from kernfed_server.methods.base import Workflow
 from kernfed_server.methods.registry import WORKFLOWS
 
@@ -71,6 +72,7 @@ async def execute(
     needs = method_of(job.method).needs(job.method)
     if needs is Needs.NOTHING:
         await workflow.run(None, job.method, cohort, run)
+        _tell_end(run, None, workflow)
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
     former = former_of(job, files)
@@ -121,6 +123,7 @@ async def _carry_out(
     _leave_linear(job, setup, workflow, cohort, run)
     try:
         left = await workflow.run(setup, job.method, cohort, run)
+        _refuse_far_off(job, cohort, run)
     except NumericalError as err:
         run.tell_odd()
         if cohort.loudest is not None:
@@ -138,12 +141,12 @@ async def _carry_out(
             good.model = await asyncio.to_thread(workflow.model, job, setup, good.weights)
         await _measure_what_is_left(good, run)
         run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
-        _tell_end(run, setup, workflow)
+        _tell_end(run, setup.schema.task, workflow)
         if words := worse_than_mean(run.measured):
             run.note(words)
         raise good from err
     run.tell_odd()
-    _tell_end(run, setup, workflow)
+    _tell_end(run, setup.schema.task, workflow)
     if words := worse_than_mean(run.measured):
         remedy = f"lower {' or '.join(keys)}" if (keys := _step_keys(job)) else "it is of no use as it is"
         run.note(f"{words}; {remedy}")
@@ -193,8 +196,21 @@ async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, c
     return setup_of(adapted, agreement, run, earlier)
 
 
-def _tell_end(run: Run, setup: Setup, workflow: Workflow) -> None:
-    end = end_of(run.measured, run.arrival, setup.schema.task, workflow.compared)
+def _refuse_far_off(job: JobFile, cohort: Cohort, run: Run) -> None:
+    """Call a run diverged whose steps led far off, though they stayed within the range of numbers.
+
+    Where one client's model is the reason, the job ends by its name.
+
+    Raises:
+        DivergedError: The model is of no use at any client.
+    """
+    of_one = cohort.loudest is not None and cohort.loudest.of_model
+    if diverged(run.measured) and not of_one and _step_keys(job):
+        raise DivergedError(worse_than_mean(run.measured))
+
+
+def _tell_end(run: Run, task: LearningTask | None, workflow: Workflow) -> None:
+    end = end_of(run.measured, run.arrival, task, workflow.compared)
     if end is not None:
         run.publish(end)
         run.note(f"end: {end.words}")

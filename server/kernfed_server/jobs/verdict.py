@@ -18,6 +18,8 @@ FAR_OFF = 100.0
 """Errors beyond so many times those of the targets' mean come from damaged numbers rather than from learning."""
 NO_USE = 0.1
 """An r² so far below 0 is told of; test rows are few, and a model that learned nothing is about level with the mean."""
+_OWN = ("global", "personal")
+"""The job's own models, as metrics name them."""
 _METRICS = {
     LearningTask.REGRESSION: ("mse",),
     LearningTask.BINARY: ("log_loss", "mse"),
@@ -46,17 +48,18 @@ ALONE = (
 
 
 def end_of(
-    metrics: RoundMetrics, arrival: Arrival | None, task: LearningTask, pairs: Iterable[Against] = ALONE
+    metrics: RoundMetrics, arrival: Arrival | None, task: LearningTask | None, pairs: Iterable[Against] = ALONE
 ) -> EndFinding | None:
     """The end of a job; None where there is nothing to say.
 
     Args:
         metrics: Of the last round that was measured.
         arrival: What the method said.
-        task: What is learned.
+        task: What is learned; None: nothing, and there are no models to compare.
         pairs: Models to compare; those that were not measured are passed over.
     """
-    found = tuple(c for pair in pairs if (c := comparison(metrics, task, pair)) is not None)
+    compared = [] if task is None else [comparison(metrics, task, pair) for pair in pairs]
+    found = tuple(c for c in compared if c is not None)
     words = [*([arrival.text] if arrival else []), *map(comparison_words, found)]
     if not words:
         return None
@@ -88,9 +91,18 @@ def comparison(metrics: RoundMetrics, task: LearningTask, pair: Against) -> Comp
 
 def far_off(metrics: RoundMetrics) -> bool:
     """Whether errors of the job's own model over all test rows are `FAR_OFF` times what the mean of targets has."""
-    for model in ("global", "personal"):
-        scores = metrics.pooled.get(model, {})
-        if scores.get("r2", 0.0) < -FAR_OFF or ("accuracy" in scores and scores.get("mse", 0.0) > FAR_OFF):
+    return any(_far_off(metrics.pooled.get(model, {})) for model in _OWN)
+
+
+def diverged(metrics: RoundMetrics) -> bool:
+    """Whether the job's own model is far off over all test rows and at each client that can tell.
+
+    A client alone may have test rows of another kind, and nobody's model does well on those.
+    """
+    for model in _OWN:
+        scores = [found[model] for found in metrics.clients.values() if model in found]
+        told = [one for one in scores if "r2" in one or "accuracy" in one]
+        if _far_off(metrics.pooled.get(model, {})) and told and all(map(_far_off, told)):
             return True
     return False
 
@@ -100,7 +112,7 @@ def worse_than_mean(metrics: RoundMetrics) -> str:
 
     Of classes, scores of 0 have a mean squared error of 1 at most.
     """
-    for model in ("global", "personal"):
+    for model in _OWN:
         scores = metrics.pooled.get(model, {})
         r2, mse = scores.get("r2", 0.0), scores.get("mse", 0.0) if "accuracy" in scores else 0.0
         if r2 < -NO_USE:
@@ -124,6 +136,10 @@ def comparison_words(found: Comparison) -> str:
         pooled = f" over all measured rows {number(found.pooled)} against {number(found.pooled_against)}"
     measured = f"{METRICS.get(found.metric, found.metric)}{pooled}"
     return f"the {found.model} model against {found.called}, by {measured}: {', '.join(where)}"
+
+
+def _far_off(scores: Scores) -> bool:
+    return scores.get("r2", 0.0) < -FAR_OFF or ("accuracy" in scores and scores.get("mse", 0.0) > FAR_OFF)
 
 
 def _of(scores: Scores, metric: str) -> float | None:

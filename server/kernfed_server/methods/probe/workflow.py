@@ -14,6 +14,7 @@ from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.probe.messages import EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
+from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow
@@ -44,6 +45,8 @@ async def run(setup: Setup | None, settings: ProbeSettings, cohort: Cohort, run:
                 f"round {round_num}: the mean of what came back is not what was sent; a line or a peer is broken"
             )
         megabytes = 2 * bytes_each_way * echo.num_rows / 1e6
+        told = f"every number came back as it was sent, in each of {settings.rounds} rounds"
+        run.ends(Arrival(told if settings.rounds > 1 else "every number came back as it was sent"))
         training = {"seconds": seconds, "megabytes_per_second": megabytes / max(seconds, 1e-9)}
         await run.record(round_num, {}, RoundMetrics(training=training))
     return None

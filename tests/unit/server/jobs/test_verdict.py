@@ -13,10 +13,11 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.ending import EndFinding
 from kernfed.methods.registry import METHODS
 from kernfed_server.jobs.arrival import Arrival, settling
-from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, end_of, worse_than_mean
+from kernfed_server.jobs.verdict import ALONE, comparison, comparison_words, diverged, end_of, worse_than_mean
 from kernfed_simulation.federation import Rows
 from kernfed_simulation.run import simulate
 from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
+from kernfed_testing.methods.variants import job_of, sites
 
 
 def end(outcome: Outcome) -> EndFinding:
@@ -167,3 +168,34 @@ def test_a_model_worse_than_the_mean_of_the_targets_is_told() -> None:
     assert "scores of 0 " in worse_than_mean(RoundMetrics(pooled={"global": {"mse": 3.0, "accuracy": 0.3}}))
     for pooled in ({}, {"global": {"r2": -0.05}}, {"local": {"r2": -9.0}}, {"global": {"accuracy": 0.2, "mse": 0.9}}):
         assert not worse_than_mean(RoundMetrics(pooled=pooled))
+
+
+def test_a_run_diverged_whose_model_is_far_off_at_every_client() -> None:
+    """One client with test rows of another kind makes no run diverge; one whose scores tell nothing does not count."""
+    far, near = {"global": {"r2": -1e5, "mse": 9.0}}, {"global": {"r2": 0.5, "mse": 0.1}}
+    assert diverged(RoundMetrics(far, {"ant": far, "bee": far, "cat": {"global": {"mse": 9.0}}, "dog": {}}))
+    assert diverged(RoundMetrics({"personal": {"r2": -1e5}}, {"ant": {"personal": {"accuracy": 0.5, "mse": 200.0}}}))
+    assert not diverged(RoundMetrics(far, {"ant": far, "bee": near}))
+    assert not diverged(RoundMetrics(near, {"ant": far, "bee": far}))
+    assert not diverged(RoundMetrics(far, {}))
+
+
+@pytest.mark.skipif("fedsophia" not in METHODS, reason="no heads are installed")
+def test_steps_that_lead_far_off_end_the_job_as_diverged(tmp_path: Path) -> None:
+    """Steps that are cut to a length stay within the range of numbers; a model of no use is no success all the same."""
+    rows = regression_rows({"ant": 40, "bee": 40})
+    job = make_job("fedsophia", frequencies=20, loss="squared", rounds=2, learning_rate=1000.0)
+    done = simulate(job, bench(rows, tmp_path).jobs)
+    assert done.error is not None
+    assert done.error.reason == "DIVERGED"
+    assert "global model predicts worse than the mean of the targets" in str(done.error)
+    assert "lower method.learning_rate" in str(done.error)
+
+
+@pytest.mark.skipif("probe" not in METHODS, reason="it is not installed")
+def test_a_probe_says_that_all_came_back(tmp_path: Path) -> None:
+    """A method without data has an end too."""
+    job, _ = job_of({"name": "probe", "rounds": 2, "payload_bytes": 80}, tmp_path)
+    done = simulate(job, sites(tmp_path / "clients", refusing=False))
+    notes = [e.event.message for e in done.events if e.event.kind is EventKind.NOTE]
+    assert notes[-1] == "end: every number came back as it was sent, in each of 2 rounds"
