@@ -8,6 +8,7 @@ import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.errors import WireError
+from kernfed.maths.few.neighbours import group_means, group_sizes
 from kernfed.maths.few.rows import few_products
 from kernfed.maths.statistics import constant_columns, moments
 from kernfed.methods.describe.messages import (
@@ -17,7 +18,7 @@ from kernfed.methods.describe.messages import (
     PairsDescribed,
     ValueCounts,
 )
-from kernfed.methods.describe.ranks import group_means, group_sizes, value_counts
+from kernfed.methods.describe.ranks import value_counts
 from kernfed_client.data.guards.told import greatest, smallest, told
 from kernfed_client.data.local_job import LocalJob
 

@@ -1,4 +1,4 @@
-"""Groups of sorted rows stand for enough rows each, and say of a column what they can."""
+"""Groups of sorted rows say of a column what they can."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernfed.methods.describe.ranks import Groups, group_means, group_sizes, value_counts
-
-
-@given(st.integers(1, 500), st.integers(1, 120), st.integers(1, 40))
-def test_groups_begin_at_multiples_of_the_least(num_rows: int, num_groups: int, least: int) -> None:
-    """So the sums of any two groupings of the same rows differ by at least that many rows, or by none."""
-    sizes = group_sizes(num_rows, num_groups, least)
-    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    assert sizes.sum() == num_rows
-    assert 1 <= len(sizes) <= num_groups
-    assert (begins % least == 0).all()
-    assert (sizes >= min(least, num_rows)).all()
+from kernfed.maths.few.neighbours import group_means, group_sizes
+from kernfed.methods.describe.ranks import Groups, value_counts
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.lists(st.floats(0, 1), min_size=1, max_size=5))
@@ -46,12 +36,6 @@ def test_a_histogram_of_single_rows_is_that_of_numpy() -> None:
     edges = np.linspace(x[0], x[-1], 11)
     found = Groups.of_neighbours(x, np.ones(300, np.int64)).histogram(edges)
     assert found.tolist() == np.histogram(x, edges)[0].tolist()
-
-
-def test_means_of_groups_of_equal_values_are_these() -> None:
-    """No rounding makes a value of a mean of equal ones."""
-    x = np.full((70, 1), 0.1)
-    assert (group_means(x, group_sizes(70, 7, 10)) == 0.1).all()
 
 
 @pytest.mark.parametrize(
