@@ -26,6 +26,7 @@ SCENARIOS = {
     "simulation/test_invariances.py": "what constants in a target and names of classes do to every method: nothing",
     "simulation/test_long_steps.py": "methods that step, and how a job ends whose steps are too long for numbers",
     "simulation/test_lost_state.py": "a client that loses all it keeps of a job, at any moment",
+    "simulation/test_survival_example.py": "the example of times to an event, and its made data",
     "simulation/test_messy_tables.py": "the page on messy tables, and the exports that it reads",
     "simulation/test_no_order.py": "questions and answers of every method in no order",
     "simulation/test_signs.py": "clients of several methods that turn a sign, and how they are named",

@@ -20,6 +20,7 @@ __all__ = [
     "FedProx",
     "FedSophia",
     "Glm",
+    "KaplanMeier",
     "Local",
     "Newton",
     "OfmklAvg",
@@ -267,6 +268,20 @@ class Glm(MethodSection):
         confidence: float = ...,
         rounds: int = ...,
         tolerance: float = ...,
+    ) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class KaplanMeier(MethodSection):
+    """Curves of survival (Kaplan-Meier) of all rows, by group too, with log-rank tests; there is no model."""
+
+    def __init__(
+        self,
+        *,
+        event: str = ...,
+        by: str = ...,
+        grid: Sequence[float] = ...,
+        confidence: float = ...,
+        horizon: float | None = ...,
     ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
 

@@ -37,7 +37,7 @@ COLUMNS = ("x0", "x1", "x2")
 COUNTS = (
     *("num_rows", "num_test_rows", "num_dropped_rows", "num_outside_rows", "outside_rows", "far_rows", "class_counts"),
     *("num_fit_rows", "num_validation_rows", "num_apart", "fold_rows", "fold_points", "histogram", "num_cut"),
-    *("num_samples", "counts"),
+    *("num_samples", "counts", "deaths", "censored"),
 )
 """Fields of replies that are numbers of rows."""
 

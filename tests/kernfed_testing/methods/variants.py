@@ -89,6 +89,7 @@ METHODS = installed(
         "describe": {"name": "describe"},
         "glm": {"name": "glm"},
         "glm robust": {"name": "glm", "family": "gaussian", "errors": "robust", "offset": "x2", "intercept": False},
+        "kaplan-meier": {"name": "kaplan-meier"},
         "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
     }
 )

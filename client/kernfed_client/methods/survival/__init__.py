@@ -1,0 +1,1 @@
+"""Times to an event: the client's half."""

@@ -1,0 +1,1 @@
+"""Times to an event: what both halves share."""

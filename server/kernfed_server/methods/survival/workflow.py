@@ -1,0 +1,148 @@
+"""Times to an event: curves of survival of all rows, of which clients count theirs by time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kernfed.errors import DataError
+from kernfed.federation.cohort import Cohort
+from kernfed.methods.survival.curves import Counts, log_rank, median_time, product_limit
+from kernfed.methods.survival.finding import ALL, Curve, KaplanMeierFinding, LogRank
+from kernfed.methods.survival.messages import MOST_GROUPS, SurvivalTimes, SurvivalTimesRequest
+from kernfed.methods.survival.settings import KaplanMeierSettings
+from kernfed.methods.survival.table import CurveTable
+from kernfed.wording import listed
+from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.state import json_array
+from kernfed_server.methods.base import Workflow, as_they_are
+
+
+async def run(setup: Setup, settings: KaplanMeierSettings, cohort: Cohort, run: Run) -> CurveTable:
+    """Curves of survival of all rows and by group, and log-rank tests of the groups.
+
+    What leaves a client: by group and outcome, rows counted at means of the times of neighbours (`summary`). The
+    coordinator learns these per client.
+    """
+    resumed = run.resumed
+    found = KaplanMeierFinding.from_json(resumed.json("finding")) if resumed else None
+    async for round_num in run.rounds(1):
+        request = SurvivalTimesRequest(event=settings.event, by=settings.by, grid=tuple(settings.grid))
+        told = await cohort.ask(request)
+        found = finding_of(setup.schema.target, settings, told)
+        _note(told, cohort, run)
+        _note_horizon(found, run)
+        run.publish(found)
+        run.ends(Arrival("one round, as the method has: curves of the rows of all clients that answered"))
+        await run.record(round_num, {"finding": json_array(found.to_json())})
+    assert found is not None  # noqa: S101  # one round is done, now or before
+    return CurveTable(found)
+
+
+def finding_of(target: str, settings: KaplanMeierSettings, told: Mapping[str, SurvivalTimes]) -> KaplanMeierFinding:
+    """The finding.
+
+    Args:
+        target: Column of the times.
+        settings: Of the method.
+        told: By client; one at least.
+
+    Raises:
+        DataError: The clients have too many groups together.
+    """
+    sites = [counts_of(told[client]) for client in sorted(told)]
+    names = sorted({name for site in sites for name in site})
+    if len(names) > MOST_GROUPS:
+        raise DataError(
+            f"column {settings.by!r}, which method.by names, holds more than {MOST_GROUPS} values over all clients; "
+            "name a column of groups, or bring it to a few levels"
+        )
+    groups = {name: Counts.joined([site[name] for site in sites if name in site]) for name in names}
+    everyone = Counts.joined(list(groups.values()))
+    last = min(float(counts.times[-1]) for counts in groups.values())
+    horizon = max(last, 0.0) if settings.horizon is None else settings.horizon
+    shown = [(ALL, everyone), *(groups.items() if settings.by else ())]
+    compared = names if len(names) > 1 else []
+    return KaplanMeierFinding(
+        target=target,
+        confidence=settings.confidence,
+        horizon=horizon,
+        curves=tuple(_curve(name, counts, settings.confidence, horizon) for name, counts in shown),
+        by=settings.by,
+        groups=tuple(names) if settings.by else (),
+        log_rank=_tested([groups], compared),
+        log_rank_by_site=_tested(sites, compared),
+    )
+
+
+def counts_of(reply: SurvivalTimes) -> dict[str, Counts]:
+    """What a client tells, by group."""
+    found = {}
+    for place, name in enumerate(reply.groups):
+        of = reply.group == place
+        if of.any():
+            found[name] = Counts(reply.times[of], reply.deaths[of], reply.censored[of])
+    return found
+
+
+def _curve(name: str, counts: Counts, confidence: float, horizon: float) -> Curve:
+    steps = product_limit(counts)
+    low, high = steps.band(confidence)
+    mean, error = steps.restricted_mean(horizon)
+    return Curve(
+        group=name,
+        rows=counts.rows,
+        deaths=int(counts.deaths.sum()),
+        restricted_mean=mean,
+        restricted_error=error,
+        times=tuple(counts.times.tolist()),
+        at_risk=tuple(counts.at_risk.tolist()),
+        died=tuple(counts.deaths.tolist()),
+        censored=tuple(counts.censored.tolist()),
+        survival=tuple(steps.survival.tolist()),
+        error=tuple(steps.error().tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        median=median_time(counts.times, steps.survival),
+        median_low=median_time(counts.times, low),
+        median_high=median_time(counts.times, high),
+    )
+
+
+def _tested(strata: list[dict[str, Counts]], names: list[str]) -> LogRank | None:
+    found = log_rank(strata, names) if names else None
+    if found is None:
+        return None
+    observed, expected = tuple(found.observed.tolist()), tuple(found.expected.tolist())
+    return LogRank(found.statistic, found.freedom, found.p_value, observed, expected)
+
+
+def _note_horizon(found: KaplanMeierFinding, run: Run) -> None:
+    """Say which curves have no value at the horizon."""
+    short = [curve.group for curve in found.curves if curve.times[-1] < found.horizon and curve.survival[-1] > 0]
+    if short:
+        run.note(
+            f"means up to {found.horizon:g} take curves as level behind their last time "
+            f"({listed(short, more=', ...')}); set method.horizon to a time that all reach"
+        )
+
+
+def _note(told: Mapping[str, SurvivalTimes], cohort: Cohort, run: Run) -> None:
+    """Say which clients are not in the curves, or not as they are."""
+
+    def those(found: Callable[[SurvivalTimes], bool]) -> str:
+        return listed(sorted(client for client, reply in told.items() if found(reply)), more=", ...")
+
+    if lacking := [f"{client} ({cohort.why_missing(client)})" for client in cohort.clients if client not in told]:
+        run.note(f"curves are of the other clients' rows, without {listed(lacking, more=', ...')}")
+    if few := those(lambda reply: reply.few_joined):
+        run.note(
+            f"{few}: some groups, or outcomes of a group, have fewer rows there than policy.min_rows; such rows count "
+            "with the largest group, or as of the other outcome"
+        )
+    if early := those(lambda reply: bool((reply.times < 0).any())):
+        run.note(f"{early}: some times are below 0; data.target is to be the time since the row was first seen")
+
+
+WORKFLOWS = {"kaplan-meier": Workflow(run, adapt=as_they_are)}

@@ -1,0 +1,39 @@
+"""The example of times to an event: its data are what the script makes, and its jobs run."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from kernfed.jobs.job_file import load_job
+from kernfed_simulation.federation import from_client_files
+from kernfed_simulation.run import simulate
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "survival"
+
+
+def test_the_data_are_made_by_the_script(tmp_path: Path) -> None:
+    """Nobody changed them by hand."""
+    spec = importlib.util.spec_from_file_location("make_follow_up", EXAMPLE / "make_follow_up.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    script.write(tmp_path)
+    for made in sorted(tmp_path.iterdir()):
+        assert made.read_bytes() == (EXAMPLE / "data" / made.name).read_bytes()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLE.glob("*.toml")), ids=lambda path: path.stem)
+def test_each_job_runs(tmp_path: Path, path: Path) -> None:
+    """On the three hospitals, by their policies' defaults; the arm `new` is the better one, as it was made."""
+    jobs = from_client_files(sorted((EXAMPLE / "clients").glob("*.toml")), tmp_path)
+    done = simulate(load_job(path)[0], jobs)
+    assert done.error is None, done.error
+    assert done.left is not None
+    found = done.left.finding  # type: ignore[attr-defined]  # of a job without a model
+    better = {curve.group: curve.restricted_mean for curve in found.curves}
+    assert better["new"] > better["usual"]
+    assert found.log_rank.p_value < 0.01
