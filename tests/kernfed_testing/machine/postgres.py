@@ -98,7 +98,8 @@ def cluster() -> Iterator[Cluster]:
         assert not os.environ.get("CI"), "CI must test PostgreSQL: apt-get install postgresql"
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
     # Not in pytest's folders: the user postgres may not enter them, and a socket's path has at most 107 characters.
-    folder = Path(tempfile.mkdtemp(prefix="kernfed-pg-"))
+    # Beside them, where that is memory: each database is three hundred files, which a disk is slow to remove.
+    folder = Path(tempfile.mkdtemp(prefix="kernfed-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
     server = Cluster(found, folder)
