@@ -15,7 +15,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import DataError
 
 LEAST_SINGULAR_VALUE = 0.05
-"""Below this the predictions hardly tell some classes apart, and the estimate would be noise."""
+"""Below this the predictions hardly tell some classes apart, and the estimate would be noise in such directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class LabelShift:
     smallest_singular_value: float
     """Of the matrix of p(predicted | class) over the classes that were trained on; 1 is perfect, 0 tells nothing."""
     fallback: str
-    """Why the training prior stands in for the estimate; empty where it does not."""
+    """Why shares of classes that predictions do not tell apart are the training prior's; empty where none are."""
 
 
 def label_ratios(test_priors: Floats, train_prior: Floats) -> Floats:
@@ -69,23 +69,29 @@ def priors(counts: npt.ArrayLike) -> Floats:
 
 
 def black_box_shift(
-    confusion: npt.ArrayLike, predicted: npt.ArrayLike, least_singular_value: float = LEAST_SINGULAR_VALUE
+    confusion: npt.ArrayLike,
+    predicted: npt.ArrayLike,
+    own: Floats | None = None,
+    least_singular_value: float = LEAST_SINGULAR_VALUE,
 ) -> LabelShift:
     """Estimate the test prior from what a classifier predicts on unlabelled test points.
 
     q = argmin |A q - μ|² over the simplex, A = p(predicted | class) from held-out training rows and μ = p(predicted) on
-    test points. Classes without training rows get q = 0. Fallback: where the smallest singular value of A is below
-    `least_singular_value`, q is the training prior, and `fallback` says why.
+    test points. Classes without training rows get q = 0. Where the smallest singular value of A is below
+    ε = `least_singular_value`, q = argmin |A q - μ|² + ε² |q - p|² with the training prior p, and `fallback` says why:
+    q then stays p in the directions that predictions do not tell, and follows them in all others.
 
     Args:
         confusion: Counts, row = predicted, column = class, shape (C, C), of held-out rows.
         predicted: Counts of predictions on test points, shape (C,).
-        least_singular_value: See above.
+        own: p, on the simplex, 0 for classes without held-out rows, shape (C,); None: that of the held-out rows.
+        least_singular_value: ε.
 
     Raises:
         DataError: Shapes differ, or there are no rows.
 
-    Source: Lipton, Wang & Smola (2018), Section 3, with the simplex as a constraint instead of clipping.
+    Source: Lipton, Wang & Smola (2018), Section 3, with the simplex as a constraint instead of clipping. The idea of a
+    penalty is that of Azizzadenesheli, Liu, Yang & Anandkumar (2019), who have it on the weights.
     """
     counts, test = np.asarray(confusion, np.float64), np.asarray(predicted, np.float64)
     num = test.shape[0]
@@ -95,15 +101,17 @@ def black_box_shift(
     seen = np.flatnonzero(counts.sum(axis=0) > 0)
     a = counts[:, seen] / counts[:, seen].sum(axis=0)
     smallest = float(np.linalg.svd(a, compute_uv=False)[-1])
+    prior, why = np.zeros(num), ""
     if smallest < least_singular_value:
         why = (
             f"the smallest singular value of the confusion matrix is {smallest:.3g}, below {least_singular_value:g}: "
             "the classifier hardly tells some classes apart"
         )
-        return LabelShift(train_prior, smallest, why)
-    prior = np.zeros(num)
+        near = (train_prior if own is None else own)[seen]
+        a = np.vstack([a, least_singular_value * np.eye(len(seen))])
+        mu = np.concatenate([mu, least_singular_value * near])
     prior[seen] = _least_squares_on_simplex(a, mu)
-    return LabelShift(prior, smallest, "")
+    return LabelShift(prior, smallest, why)
 
 
 def _least_squares_on_simplex(a: Floats, b: Floats) -> Floats:

@@ -51,18 +51,17 @@ def cross_fitted(num_rows: Floats, second_moments: Floats, target_moments: Float
 def classes_of_tests(confusion: Mapping[str, Floats], predicted: Mapping[str, Floats]) -> dict[str, LabelShift]:
     """Shares of the classes among each client's test points, from the sum of all confusion matrices.
 
-    Where that sum tells some classes apart too badly, a client's training shares stand in.
+    Where that sum tells some classes apart too badly, a client's shares of these stay those of its training rows.
 
     Args:
         confusion: Counts of held-out rows by client, predicted class (row) and class (column), shape (C, C).
         predicted: Counts of predictions on test points, shape (C,), of the clients that have some.
     """
     total = sum((confusion[c] for c in sorted(confusion)), np.zeros(next(iter(confusion.values())).shape))
-    found = {}
-    for client in sorted(predicted):
-        shift = black_box_shift(total, predicted[client])
-        if shift.fallback:
-            own = priors(confusion[client].sum(axis=0))
-            shift = LabelShift(own, shift.smallest_singular_value, shift.fallback)
-        found[client] = shift
-    return found
+    return {
+        client: black_box_shift(total, predicted[client], _own(confusion.get(client))) for client in sorted(predicted)
+    }
+
+
+def _own(counts: Floats | None) -> Floats | None:
+    return None if counts is None or not counts.any() else priors(counts.sum(axis=0))

@@ -33,7 +33,10 @@ async def test_priors(job: Reweighting) -> Floats:
         shifts = {c: LabelShift(_rounded(r.prior), r.smallest_singular_value, r.fallback) for c, r in replies.items()}
     for client in sorted(shifts):
         if reason := shifts[client].fallback:
-            job.say(f"{client}: its test classes are taken to be those of its training rows: {reason}")
+            job.say(
+                f"{client}: shares of test classes that the classifier does not tell apart are taken to be those of "
+                f"its training rows: {reason}"
+            )
     if source is PriorSource.BLACK_BOX:
         told = {c: f"{shifts[c].smallest_singular_value:.3g}" for c in sorted(shifts)}
         if settings.ratios.pools_classifier:

@@ -79,6 +79,25 @@ def test_black_box_falls_back_where_the_classifier_tells_nothing() -> None:
     assert "singular value" in found.fallback
 
 
+def test_black_box_follows_predictions_where_they_tell_classes_apart() -> None:
+    """One class is never predicted: its share stays that of the training rows, and the other two follow predictions.
+
+    The direction (1, -1, 0) has the squared singular value 0.64, so the penalty keeps 0.0025/0.6425 of the way back.
+    """
+    a, train = np.array([[0.9, 0.1, 0.5], [0.1, 0.9, 0.5], [0.0, 0.0, 0.0]]), np.array([0.4, 0.4, 0.2])
+    truth = np.array([0.1, 0.7, 0.2])
+    for own in (None, train):
+        found = black_box_shift(a * train, a @ truth, own)
+        np.testing.assert_allclose(found.prior, truth, atol=0.3 * 0.0025 / 0.64)
+        assert "singular value" in found.fallback
+
+
+def test_black_box_keeps_the_shares_that_are_given_where_it_tells_nothing() -> None:
+    """A client's own shares, where the confusion matrix is of other clients' rows too."""
+    found = black_box_shift([[30, 10], [30, 10]], [5, 35], np.array([0.3, 0.7]))
+    np.testing.assert_allclose(found.prior, [0.3, 0.7], atol=1e-12)
+
+
 def test_black_box_gives_unseen_classes_no_share() -> None:
     """A class without a training row cannot be told from the others."""
     found = black_box_shift([[9, 1, 0], [1, 9, 0], [0, 0, 0]], [5, 15, 0])
