@@ -35,7 +35,7 @@ from kernfed_client.daemon.operators.submissions import Submissions
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.daemon.reply_store import ReplyStore
 from kernfed_client.daemon.session import ClientSession, Offer
-from kernfed_client.daemon.state_mark import StateMark
+from kernfed_client.daemon.state_mark import TO_OPERATORS, StateMark
 from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import live_folders, open_feeds
@@ -101,7 +101,30 @@ class ClientDaemon:
             Answering(self._runner, self._worker, self._store, file.max_memory_bytes, self._submissions),
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
+            self._trouble,
         )
+        self._folders = live_folders(file)
+
+    def _unknown_revocations(self) -> str:
+        """Why it is not known who was revoked lately; empty: it is, or nobody can have said so yet."""
+        return self._submissions.revoked.stale() if self.session.connected else ""
+
+    def _waits(self) -> str:
+        """What cannot go on, for this site: paths are named."""
+        stale = self._unknown_revocations() if self._policy.needs_fresh_list else ""
+        said = (NOTICES.waiting(self._folders), self._runner.waits, stale, self._mark.lost)
+        return "; ".join(filter(None, said))
+
+    def _trouble(self) -> str:
+        """The same for operators, in words that tell nothing else of the site."""
+        said = []
+        if self._mark.lost:
+            said.append(TO_OPERATORS)
+        if self._policy.needs_fresh_list and self._unknown_revocations():
+            said.append("refuses jobs: it is not known here who was revoked lately")
+        if self._runner.waits or NOTICES.waiting(self._folders):
+            said.append("waits for space on its disk")
+        return "; ".join(said)
 
     def _open_job(self, job_id: str, folder: Path) -> Any:
         return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
@@ -183,7 +206,7 @@ class ClientDaemon:
             except KernfedError as err:  # steps that compute will say so too
                 log.error("no device to compute on", error=str(err))
                 device, note = "none", str(err)
-            self.session.report_device(device, "; ".join(filter(None, (note, self._mark.lost))))
+            self.session.report_device(device, note)
 
         if self._metrics is not None and self._file.metrics_port is not None:
             self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
@@ -194,24 +217,13 @@ class ClientDaemon:
                 await self._worker.run(self._runner.forget_old)
 
         session = self.session
-        folders = live_folders(self._file)
-        refuses = self._policy.needs_fresh_list
-
-        def stale() -> str:
-            return self._submissions.revoked.stale() if session.connected else ""
-
         health = keep_health_written(
             self._file.state,
             lambda: session.connected,
             lambda: session.idle_cuts.text,
-            lambda: NOTICES.text(folders),
-            lambda: "; ".join(
-                filter(
-                    None,
-                    (NOTICES.waiting(folders), self._runner.waits, stale() if refuses else "", self._mark.lost),
-                )
-            ),
-            lambda: "" if refuses else stale(),
+            lambda: NOTICES.text(self._folders),
+            self._waits,
+            lambda: "" if self._policy.needs_fresh_list else self._unknown_revocations(),
         )
         renewal = keep_renewed(self._file.identity, on_renewed=lambda _: session.dial_again())
         tasks = [

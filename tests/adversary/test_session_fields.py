@@ -84,6 +84,8 @@ FIELDS: Mapping[type[Message], Mapping[str, Sequence[Any]]] = {
         "compute_s": (float("nan"), float("inf"), -1e308),
         "request_sha256": DIGESTS,
     },
+    pb.Heartbeat: {"busy_task_ids": [[n] for n in NAMES] + [["x"] * 5000], "trouble": NAMES},
+    pb.DeviceReport: {"device": NAMES, "note": NAMES},
     task_pb2.TaskFailure: {"task_id": NAMES, "reason": NAMES, "message": NAMES, "request_sha256": DIGESTS},
 }
 
@@ -151,6 +153,26 @@ def test_a_hello(tmp_path: Path, field: str, value: Any) -> None:
     with refusal():
         connect(registry, "a", **{"instance" if field == "instance_id" else field: value})
         assert len(repr(registry.clients()["a"])) < 20_000
+
+
+@cases(pb.Heartbeat)
+async def test_a_heartbeat(tmp_path: Path, field: str, value: Any) -> None:
+    """What is kept of it is short."""
+    await _kept(tmp_path, pb.ConnectRequest(heartbeat=pb.Heartbeat(**{field: value})))
+
+
+@cases(pb.DeviceReport)
+async def test_a_device(tmp_path: Path, field: str, value: Any) -> None:
+    """What is kept of it is short."""
+    await _kept(tmp_path, pb.ConnectRequest(device=pb.DeviceReport(**{field: value})))
+
+
+async def _kept(folder: Path, frame: pb.ConnectRequest) -> None:
+    """A client's frame leaves little of it in memory, and in what operators get."""
+    registry = SessionRegistry(SessionLimits(heartbeat_timeout_s=20.0), folder)
+    session = connect(registry, "a")
+    await said(registry, session, frame)
+    assert len(repr(registry.clients()["a"])) + len(repr(session.busy)) < 20_000
 
 
 @cases(task_pb2.TaskReply)

@@ -84,6 +84,7 @@ class Connection:
         welcome: pb.Welcome,
         idle_cuts: IdleCuts,
         check_identity: Callable[[], None] = lambda: None,
+        trouble: Callable[[], str] = str,
     ) -> None:
         """Prepare.
 
@@ -95,12 +96,14 @@ class Connection:
             welcome: The coordinator's.
             idle_cuts: What is known of a box that cuts idle lines.
             check_identity: Raises CertificateError once the certificate has ended with which the line was dialled.
+            trouble: What keeps this client from work, for operators; empty: nothing.
         """
         self._tasks = tasks
         self._stream = stream
         self._ended = ended
         self._outgoing = outgoing
         self._check_identity = check_identity
+        self._trouble = trouble
         wanted_s, limit_s = (d.ToMilliseconds() / 1000 for d in (welcome.heartbeat_interval, welcome.heartbeat_timeout))
         self._interval_s = idle_cuts.interval_s(min(max(wanted_s, 0.05), MAX_HEARTBEAT_S))
         self._timeout_s = min(max(limit_s, 0.1), MAX_SILENCE_S)
@@ -137,7 +140,7 @@ class Connection:
                 raise UnavailableError(f"the coordinator has been silent for {silent:.0f} s")
             if self._outgoing.backlog > MAX_BACKLOG:
                 continue  # the coordinator does not read
-            beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100])
+            beat = pb.Heartbeat(busy_task_ids=list(self._tasks.busy_task_ids)[:100], trouble=self._trouble())
             self._outgoing.put(pb.ConnectRequest(heartbeat=beat).SerializeToString())
 
     async def read(self) -> None:

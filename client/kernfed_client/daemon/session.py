@@ -66,6 +66,7 @@ class ClientSession:
         tasks: Answering,
         reconnect_max_s: float = 30.0,
         explain: Callable[[str, Identity, KernfedError], KernfedError] = lambda _address, _identity, err: err,
+        trouble: Callable[[], str] = str,
     ) -> None:
         """Prepare; `run` dials.
 
@@ -76,6 +77,7 @@ class ClientSession:
             tasks: Answers what the coordinator asks.
             reconnect_max_s: Longest pause between attempts.
             explain: Turns a failed connection into an error with diagnosis and remedy; may take seconds, and blocks.
+            trouble: What keeps this client from work, for operators; empty: nothing.
         """
         self._load_identity = load_identity
         self._address = address
@@ -83,6 +85,7 @@ class ClientSession:
         self.tasks = tasks
         self._reconnect_max_s = reconnect_max_s
         self._explain = explain
+        self._trouble = trouble
         self._instance_id = secrets.token_hex(8)
         self._outgoing: Outgoing | None = None
         self._device: tuple[str, str] | None = None
@@ -206,7 +209,9 @@ class ClientSession:
         self.tasks.connected(outgoing)
         self._send_device(outgoing)
         self._connected.set()
-        connection = Connection(self.tasks, stream, ended, outgoing, welcome, self.idle_cuts, check_identity)
+        connection = Connection(
+            self.tasks, stream, ended, outgoing, welcome, self.idle_cuts, check_identity, self._trouble
+        )
         failure: BaseException | None = None
         idle_s = 0.0
         try:

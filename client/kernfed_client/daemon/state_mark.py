@@ -20,6 +20,10 @@ log = structlog.get_logger(__name__)
 
 MARK = "state-mark"
 LOST = "the state folder is not the one that this client had: what it told of its rows so far is not known"
+TO_OPERATORS = (
+    "refuses jobs on data: its state folder is not the one that it had; its administrator puts that back, or says "
+    "`kernfed-client new-state`"
+)
 _REMEDY = (
     "let this client's administrator put the folder back, from a backup where need be, or give it up with "
     "`kernfed-client new-state`"

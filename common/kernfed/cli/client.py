@@ -51,7 +51,9 @@ def list_clients(
 def _state(client: ClientInfo) -> str:
     if client.revoked:
         return f"revoked: {clean(client.revoked_why)}" if client.revoked_why else "revoked"
-    return "connected" if client.connected else "away" if client.last_seen_at else "never seen"
+    if client.connected:
+        return f"connected: {clean(client.trouble)}" if client.trouble else "connected"
+    return "away" if client.last_seen_at else "never seen"
 
 
 def _days_left(client: ClientInfo, now: datetime) -> str:

@@ -96,6 +96,8 @@ class ClientInfo:
     """Whether its certificates were revoked, and it holds no other."""
     revoked_why: str = ""
     """The reason that the operator gave who did so; empty: none given, or not revoked."""
+    trouble: str = ""
+    """What keeps it from work, as it says itself while it is connected, and what to do; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

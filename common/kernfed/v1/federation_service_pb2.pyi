@@ -296,6 +296,11 @@ class Heartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BUSY_TASK_IDS_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
+    trouble: builtins.str
+    """What keeps the client from work, and what to do, for operators, at most 200 characters; empty: nothing, and from the
+    coordinator.
+    """
     @property
     def busy_task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Tasks being computed; empty from the coordinator."""
@@ -304,8 +309,9 @@ class Heartbeat(google.protobuf.message.Message):
         self,
         *,
         busy_task_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        trouble: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["busy_task_ids", b"busy_task_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["busy_task_ids", b"busy_task_ids", "trouble", b"trouble"]) -> None: ...
 
 Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 

@@ -692,6 +692,7 @@ class Client(google.protobuf.message.Message):
     PEER_FIELD_NUMBER: builtins.int
     REVOKED_FIELD_NUMBER: builtins.int
     REVOKED_WHY_FIELD_NUMBER: builtins.int
+    TROUBLE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name in its certificate."""
     connected: builtins.bool
@@ -706,6 +707,10 @@ class Client(google.protobuf.message.Message):
     """Whether its certificates were revoked, and it holds no other."""
     revoked_why: builtins.str
     """Why, where it was revoked and the operator who did it said; at most 200 characters."""
+    trouble: builtins.str
+    """What keeps it from work, as it says itself while it is connected, and what to do; empty: nothing. At most 200
+    characters.
+    """
     @property
     def last_seen_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was last heard of."""
@@ -736,9 +741,10 @@ class Client(google.protobuf.message.Message):
         peer: builtins.str = ...,
         revoked: builtins.bool = ...,
         revoked_why: builtins.str = ...,
+        trouble: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "last_seen_at", b"last_seen_at"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "revoked", b"revoked", "revoked_why", b"revoked_why", "software_version", b"software_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate_expires_at", b"certificate_expires_at", "connected", b"connected", "datasets", b"datasets", "device", b"device", "job_ids", b"job_ids", "last_seen_at", b"last_seen_at", "name", b"name", "peer", b"peer", "revoked", b"revoked", "revoked_why", b"revoked_why", "software_version", b"software_version", "trouble", b"trouble"]) -> None: ...
 
 Global___Client: typing_extensions.TypeAlias = Client
 

@@ -163,6 +163,7 @@ def client_to_proto(client: ClientInfo) -> pb.Client:
         peer=client.peer,
         revoked=client.revoked,
         revoked_why=client.revoked_why[:_MOST_WHY],
+        trouble=client.trouble[:_MOST_WHY],
     )
 
 
@@ -180,6 +181,7 @@ def client_from_proto(msg: pb.Client) -> ClientInfo:
         job_ids=tuple(msg.job_ids),
         revoked=msg.revoked,
         revoked_why=msg.revoked_why,
+        trouble=msg.trouble,
     )
 
 

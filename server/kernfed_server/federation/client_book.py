@@ -133,7 +133,8 @@ class ClientBook:
 
 
 def _timeless(client: ClientInfo | None) -> ClientInfo | None:
-    return client and replace(client, last_seen_at=None)
+    """What is written down of a client at once: what troubles it now is told while it is there, and not kept."""
+    return client and replace(client, last_seen_at=None, trouble="")
 
 
 def _worth_noting(client: ClientInfo, noted: ClientInfo | None) -> bool:

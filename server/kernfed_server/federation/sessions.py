@@ -38,6 +38,9 @@ MAX_DEVICE_REPORTS = 8
 MAX_DEVICE = 200
 """Reports of its device that a client may send in a session, and characters of one."""
 
+MAX_TROUBLE = 200
+"""Characters of what a client says to keep it from work."""
+
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
 
@@ -151,7 +154,7 @@ class SessionRegistry:
         if self._sessions.get(session.name) is session:
             del self._sessions[session.name]
             self._left[session.name] = time.monotonic()
-            self._seen[session.name] = replace(session.info, connected=False, last_seen_at=session.heard_at)
+            self._seen[session.name] = replace(session.info, connected=False, trouble="", last_seen_at=session.heard_at)
             self._changed()
 
     def heard(self, session: Session) -> None:
@@ -168,6 +171,12 @@ class SessionRegistry:
         session.info = replace(session.info, device=device[:MAX_DEVICE])
         self._seen[session.name] = session.info
         self._changed()
+
+    def report_trouble(self, session: Session, trouble: str) -> None:
+        """Each heartbeat says what keeps the client from work; operators read so, and nobody is woken for it."""
+        if (told := trouble[:MAX_TROUBLE]) != session.info.trouble:
+            session.info = replace(session.info, trouble=told)
+            self._seen[session.name] = session.info
 
     def _alive(self, session: Session) -> bool:
         silent = time.monotonic() - session.last_heard

@@ -221,6 +221,7 @@ class _Reader:
             self._registry.report_device(self._session, frame.device.device, frame.device.note[:MAX_TEXT])
         elif kind == "heartbeat":
             self._session.busy = frozenset(t for t in frame.heartbeat.busy_task_ids[:MAX_BUSY] if len(t) <= MAX_ID)
+            self._registry.report_trouble(self._session, frame.heartbeat.trouble)
         else:
             raise WireError(f"a client may not send {kind or 'an empty frame'} here")
 

@@ -192,17 +192,22 @@ async def test_a_submission_repeated_by_a_nervous_caller_is_one_job(tmp_path: Pa
 
 
 async def test_clients_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list that fits no message comes whole; the revoked are told apart, and why they were."""
+    """A list that fits no message comes whole; the revoked are told apart, and who is kept from work; each with why."""
     monkeypatch.setattr("kernfed_server.services.operator.PAGE_BYTES", 1)
     names = [f"site-{number:02}" for number in range(12)]
     async with serving(tmp_path, *names) as service, service.dial() as operator:
         service.world.sessions.gone = {"site-03": "lost \x1b[2J"}
+        infos = service.world.sessions.infos
+        infos["site-05"] = replace(infos["site-05"], trouble="waits \x1b[2J")
         assert [(c.name, c.revoked) for c in await operator.clients()] == [(n, n == "site-03") for n in names]
         _, out, _ = await service.command("client", "list")
         (line,) = (line for line in out.splitlines() if line.startswith("site-03"))
         assert line.split()[1:3] == ["revoked:", "lost"]
+        (line,) = (line for line in out.splitlines() if line.startswith("site-05"))
+        assert line.split()[1:3] == ["connected:", "waits"]
         assert "\x1b" not in out
         _, out, _ = await service.command("client", "list", "--json")
+        assert [c["trouble"] for c in json.loads(out) if c["trouble"]] == ["waits \x1b[2J"]
         assert {c["name"]: c["revoked_why"] for c in json.loads(out)} == dict.fromkeys(names, "") | {
             "site-03": "lost \x1b[2J"
         }
