@@ -68,10 +68,17 @@ class InProcess:
                 await self._task
 
     async def kill(self) -> None:
-        """Cancel it."""
+        """Cancel it.
+
+        Raises:
+            Exception: What it ended by, where it had ended by itself: whatever else a test saw came of that.
+        """
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=LIMIT_S)
+            task, self._task = self._task, None
+            if task.done() and not task.cancelled() and (err := task.exception()) is not None:
+                raise err
+            task.cancel()
+            await asyncio.wait([task], timeout=LIMIT_S)
 
 
 class Process:

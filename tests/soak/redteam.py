@@ -33,9 +33,7 @@ class Outcomes:
         if report.when == "call" or report.failed:
             self._cases[key] += report.when == "call"
         if report.failed:
-            lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
-            said = lines[0][1:].strip() if lines else f"failed in {report.when}"
-            self._broken.setdefault(key, f"{'[' + case if case else ''} {said} ({name})".strip())
+            self._broken.setdefault(key, f"{'[' + case if case else ''} {said(report)} ({name})".strip())
         elif report.skipped:
             self._skipped[key] = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
 
@@ -59,6 +57,14 @@ class Outcomes:
                 print(f"held    {attack} {cost}")
         print(f"{len(self._cases)} attacks, {len(self._broken)} broken")
         return len(self._broken)
+
+
+def said(report: pytest.TestReport) -> str:
+    """What a case ended by, and where: the last error, for a wait that runs out begins with a cancelled task."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        return f"failed in {report.when}: {str(report.longrepr).strip().splitlines()[-1:]}"
+    return f"{(crash.message.splitlines() or [''])[0]} at {Path(crash.path).name}:{crash.lineno}"
 
 
 def attacks() -> list[str]:
