@@ -112,6 +112,7 @@ class Faults:
             (2, lambda: Fault(f"tear files of {name}", lambda: self._tear(name), may_tell=True)),
             (2, lambda: self._coordinator_goes_back()),
             (2, lambda: self._client_goes_back(name)),
+            (1, lambda: self._both_go_back(name)),
             (1, lambda: Fault("lose pki, kill coordinator", self._lose_pki)),
             (1, lambda: Fault(f"lose identity of {name}, kill {name}", lambda: self._lose_identity(name))),
             (1, lambda: Fault(f"lose state of {name}", lambda: self._lose_state(name), may_tell=True)),
@@ -122,6 +123,7 @@ class Faults:
         if self._cluster is not None:
             kinds.append((3, lambda: Fault("kill postgres", self._kill_postgres)))
             kinds.append((2, lambda: Fault(f"kill postgres and {side}", lambda: self._kill_postgres(side))))
+            kinds.append((2, lambda: Fault("fail over postgres", self._fail_over)))
         [make] = draw.choices([make for _, make in kinds], [weight for weight, _ in kinds])
         return make()
 
@@ -280,6 +282,23 @@ class Faults:
             return Fault(f"restore {name} from backup", restore, may_tell=True)
         return Fault(f"back up {name}", back_up, planned=True)
 
+    def _both_go_back(self, name: str) -> Fault:
+        """The books of both sides are put back, each those of its own day; until there are some, they are kept."""
+
+        async def restore() -> None:
+            sides = ("coordinator", name)
+            await self._down(*sides)
+            await self._put_back("coordinator", self._books())
+            await self._put_back(name, [self._state(name)])
+            for side in self._pauses.sample(sides, len(sides)):
+                await self._up(side)
+
+        if "coordinator" not in self._backups:
+            return self._coordinator_goes_back()
+        if name not in self._backups:
+            return self._client_goes_back(name)
+        return Fault(f"restore coordinator and {name} from backups", restore, may_tell=True)
+
     async def _keep(self, side: str, folders: Sequence[Path]) -> None:
         backup = self._backups[side] = self._fed.root / f"backup-{side}"
         with self._database_stopped(side):
@@ -335,6 +354,10 @@ class Faults:
         for path in uploads.glob("*"):
             path.unlink()
         await self._up("coordinator")
+
+    async def _fail_over(self) -> None:
+        assert self._cluster is not None
+        await asyncio.to_thread(self._cluster.fail_over)
 
     async def _kill_postgres(self, *sides: str) -> None:
         assert self._cluster is not None

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.artifact_names import CHECKPOINT
+from kernfed.artifact_names import CHECKPOINT, FINDINGS, JOB_JSON, JOB_TOML, METRICS_JSONL
 from kernfed.errors import KernfedError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo
-from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.job_file import named_files, parse_job
 from kernfed.jobs.named_files import attach_files
+from kernfed.methods.base import Needs
+from kernfed.methods.registry import METHODS
 from kernfed_client.daemon.audit_chain import verify
 from kernfed_server.methods.registry import WORKFLOWS
 from kernfed_testing import nodes
@@ -112,32 +114,60 @@ def federation(root: Path, database: str | None = None) -> Federation:
     )
 
 
+_OF_A_RUN = {JOB_TOML, JOB_JSON, METRICS_JSONL, FINDINGS, CHECKPOINT}
+"""Artifacts that tell when and how a job ran."""
+
+
 def is_model(name: str) -> bool:
     """Whether an artifact is a model, which two runs must leave alike; a checkpoint also tells what happened."""
     return name.endswith(".safetensors") and name != CHECKPOINT
 
 
-async def job_text(fed: Federation, method: str, least: int = 3) -> str:
-    """A small job of a method, whose rounds need so many clients; what it names is uploaded."""
-    cohort: dict[str, Any] = {"cohort_min_clients": least}
+def job_of(method: str, least: int = 3, *, typed: bool = False) -> str:
+    """Text of a small job of a method, without keys that do nothing there.
+
+    Args:
+        method: Its name.
+        least: Clients that its rounds need.
+        typed: Whether its columns have types, as they have in every third turn of the methods.
+    """
+    settings = {"name": method, **SETTINGS.get(method, {})}
+    idle = METHODS[method].settings.model_validate(settings).unused_keys("regression")
+    cohort: dict[str, Any] = {"clients": CLIENTS, "min_clients": least}
     if least < len(CLIENTS):
-        cohort |= {"cohort_deadline_s": 4.0, "cohort_grace_s": 1.0, "cohort_min_fraction": 0.1}
-    settings = SETTINGS.get(method, {})
-    if method not in STREAMING and "public" not in settings:
-        return fed.job(method, **cohort, **settings)
-    lines = ["name = 'soak'", "seed = 3", "[method]", f"name = {json.dumps(method)}"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    lines += ["[cohort]", f"clients = {json.dumps(CLIENTS)}"]
-    lines += [f"{key.removeprefix('cohort_')} = {value}" for key, value in cohort.items()]
-    lines += ["[data]", 'task = "regression"', 'target = "y"', f"features = {json.dumps(COLUMNS)}"]
-    text = "\n".join(lines) + "\n"
-    if "public" in settings:
+        cohort |= {"deadline_s": 4.0, "grace_s": 1.0, "min_fraction": 0.1}
+    columns = (*COLUMNS, "ill") if typed else COLUMNS
+    tables: dict[str, Mapping[str, Any]] = {"method": settings, "cohort": cohort}
+    if "data" not in idle:
+        tables["data"] = {"task": "regression", "target": "y", "features": columns}
+    if METHODS[method].needs(METHODS[method].settings.model_validate(settings)) is Needs.FEATURES:
+        tables["features"] = {"num_frequencies": 20}
+    if typed and "data" in tables:  # what public points lack is not agreed on: levels, and what gaps are filled with
+        public = "public" in settings
+        tables["data.columns.dose"] = {"clip": [-1.5, 1.5]} | ({} if public else {"missing": "mean"})
+        tables["data.columns.ill"] = {"kind": "category"} | ({"levels": ["0", "1"]} if public else {})
+    lines = ["name = 'soak'", *([] if "seed" in idle else ["seed = 3"])]
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join([*lines, ""])
+
+
+def with_files(text: str, folder: Path) -> tuple[str, Mapping[str, bytes]]:
+    """The text of a job whose files are named by their content, and these; they are made in the folder."""
+    job = parse_job(text)
+    for name in named_files(job):
         points = np.random.default_rng(7).normal(size=(30, len(COLUMNS)))
-        rows = [",".join(map(repr, point)) for point in points.tolist()]
-        (fed.root / settings["public"]).write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-        _, text, files = attach_files(parse_job(text), text, fed.root)
-        for content in files.values():
-            await fed.operator.upload(content)
+        rows = [",".join([*map(repr, point), str(int(point[0] > 0))]) for point in points.tolist()]
+        (folder / name).write_text("\n".join([",".join((*COLUMNS, "ill")), *rows]) + "\n")
+    _, text, files = attach_files(job, text, folder)
+    return text, files
+
+
+async def job_text(fed: Federation, method: str, least: int = 3, *, typed: bool = False) -> str:
+    """See `job_of`; what the job names is uploaded."""
+    text, files = with_files(job_of(method, least, typed=typed), fed.root)
+    for content in files.values():
+        await fed.operator.upload(content)
     return text
 
 
@@ -149,7 +179,8 @@ class Soak:
         self._faults = faults
         self._seed = seed
         self._say = say
-        self._twins: dict[str, Mapping[str, str]] = {}
+        self._twins: dict[tuple[str, bool], Mapping[str, str]] = {}
+        """What is left of a method's undisturbed job, whose columns have types or none."""
         self.result = Result()
 
     async def run(self, numbers: Sequence[int], methods: tuple[str, ...] = tuple(WORKFLOWS)) -> Result:
@@ -157,22 +188,22 @@ class Soak:
         for proxy in self._fed.proxies.values():
             proxy.delay_s = LINE_DELAY_S
         for number in numbers:
-            method = methods[number % len(methods)]
-            if method not in self._twins:
-                info = await self._end(await self._submit(method, len(CLIENTS)))
+            method, typed = methods[number % len(methods)], number // len(methods) % 3 == 1
+            if (method, typed) not in self._twins:
+                info = await self._end(await self._submit(method, len(CLIENTS), typed))
                 if info.state is not JobState.SUCCEEDED:
                     raise AssertionError(f"{method} fails undisturbed: {info.error_message}")
-                self._twins[method] = await self._digests(info)
-            await self._disturbed(number, method)
+                self._twins[method, typed] = await self._digests(info)
+            await self._disturbed(number, method, typed)
         return self.result
 
-    async def _disturbed(self, number: int, method: str) -> None:
+    async def _disturbed(self, number: int, method: str, typed: bool) -> None:
         draw = random.Random(f"{self._seed} {number}")
         least = draw.choice([len(CLIENTS), len(CLIENTS), len(CLIENTS) - 1])
         planned = draw.randint(2, FAULTS_PER_JOB)
         loses_checkpoint = draw.random() < 0.03
         pauses_s = [draw.expovariate(1 / 0.4) for _ in range(planned)]
-        job_id = await self._submit(method, least)
+        job_id = await self._submit(method, least, typed)
         met: list[Fault] = []
         for i in range(planned):
             await asyncio.sleep(pauses_s[i])
@@ -184,17 +215,18 @@ class Soak:
                 fault = self._faults.lose_checkpoint()
             met.append(fault)
             await fault.inflict()
-        end, why = await self._judged(job_id, method, least, met)
+        end, why = await self._judged(job_id, self._twins[method, typed], least, met)
         self.result.ends[end] += 1
         self.result.faults.update(" ".join(fault.name.split()[:2]) for fault in met if not fault.planned)
         names = "; ".join(fault.name for fault in met)
-        told = f"{number:4} {method:10} of {least}: {end}{f' ({why})' if why else ''} | {names}"
+        label = f"{method}, typed" if typed else method
+        told = f"{number:4} {label:16} of {least}: {end}{f' ({why})' if why else ''} | {names}"
         if end is End.WRONG:
             self.result.wrong.append(told)
         self._say(f"{told} [{self.result.num_faults}]")
         self._faults.forget_backups()
 
-    async def _judged(self, job_id: str, method: str, least: int, met: Sequence[Fault]) -> tuple[End, str]:
+    async def _judged(self, job_id: str, twin: Mapping[str, str], least: int, met: Sequence[Fault]) -> tuple[End, str]:
         """How a job ended, and why so."""
         try:
             info = await self._end(job_id)
@@ -219,7 +251,7 @@ class Soak:
         twice = _counted_twice(events)
         if twice:
             return End.WRONG, f"counted twice: {twice}"
-        if await self._digests(info) == self._twins[method]:
+        if await self._digests(info) == twin:
             return End.SAME, ""
         absent = [e for e in events if e.kind in ABSENCE]
         lost = [e.message for e in events if e.kind is EventKind.NOTE and "learned again" in e.message]
@@ -249,8 +281,8 @@ class Soak:
             for side, node in sides.items()
         }
 
-    async def _submit(self, method: str, least: int) -> str:
-        return (await self._fed.submit(await job_text(self._fed, method, least))).job_id
+    async def _submit(self, method: str, least: int, typed: bool) -> str:
+        return (await self._fed.submit(await job_text(self._fed, method, least, typed=typed))).job_id
 
     async def _get(self, job_id: str) -> JobInfo:
         """A job, whose coordinator may just have been started."""
@@ -271,13 +303,14 @@ class Soak:
         return info
 
     async def _digests(self, info: JobInfo) -> Mapping[str, str]:
-        """Digests of the models that a job left; where it leaves none, of its metrics.
+        """Digests of the models that a job left; where it leaves none, of its metrics and of what it found.
 
         Beside a model metrics are not compared: some count bytes. Those of a probe are times; it compares its numbers.
         """
         left = {a.name: a.sha256 for a in await self._fed.operator.artifacts(info.job_id)}
         models = {name: digest for name, digest in left.items() if is_model(name)}
-        return models or ({} if info.method == "probe" else {"metrics.csv": left.get("metrics.csv", "")})
+        other = {name: digest for name, digest in left.items() if name not in _OF_A_RUN}
+        return models or ({} if info.method == "probe" else other)
 
 
 def _counted_twice(events: Sequence[JobEvent]) -> str:

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from kernfed_testing.limits import LIMIT_S
+
+_ALONE = "-c listen_addresses= -c fsync=off"
 
 
 class Cluster:
@@ -48,7 +51,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server."""
-        options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
+        options = f"-k {self.folder} {_ALONE}"
         try:
             self.run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
         except AssertionError as err:
@@ -68,6 +71,28 @@ class Cluster:
         # Where nobody collects the exit status of orphans the dead server still looks alive.
         for lock in (self.folder / "data" / "postmaster.pid", self.folder / ".s.PGSQL.5432.lock"):
             lock.unlink(missing_ok=True)
+
+    def fail_over(self) -> None:
+        """A second server follows to the last commit, takes over when this one is killed, and has its address then."""
+        self.run(
+            "pg_basebackup", "-h", str(self.folder), "-U", "kernfed", "-D", "second", "-R", "-c", "fast", "--no-sync"
+        )
+        self.run("pg_ctl", "-D", "second", "-w", "-l", "log", "-o", f"-k {self.folder} -p 5433 {_ALONE}", "start")
+        with psycopg.connect(f"host={self.folder} user=kernfed dbname=postgres", autocommit=True) as first:
+            first.execute(
+                "ALTER SYSTEM SET synchronous_standby_names = '*'"
+            )  # from here on commits wait for the second
+            first.execute("SELECT pg_reload_conf()")
+            end = time.monotonic() + LIMIT_S
+            while first.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone() is None:
+                assert time.monotonic() < end, "the second server does not follow"
+                time.sleep(0.01)
+        self.kill()
+        self.run("pg_ctl", "-D", "second", "-w", "promote")
+        self.run("pg_ctl", "-D", "second", "-w", "-m", "fast", "stop")
+        shutil.rmtree(self.folder / "data")
+        (self.folder / "second").rename(self.folder / "data")
+        self.start()
 
     def new_database(self, *options: str) -> str:
         """URL of a new, empty database; options are those of createdb."""
