@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,12 @@ import pytest
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.describe.messages import ColumnsDescribed, PairsDescribed
 from kernfed_testing.hostile.adversary import COLUMNS, MIN_ROWS, OFF, Target, guards, held, rows
+from kernfed_testing.hostile.many_sets import NUM, known, ranges
 
 GROUPS = "kernfed_server.methods.describe.workflow.NUM_GROUPS"
 
 
-def job_on(*columns: str, **more: str) -> JobFile:
+def job_on(*columns: str, **more: str | Mapping[str, Sequence[float]]) -> JobFile:
     """Statistics of columns, with y for the target; more keys are of [data]."""
     data = {"task": "regression", "target": "y", "features": list(columns), **more}
     return JobFile.model_validate({"name": "d", "method": {"name": "describe"}, "data": data})
@@ -82,3 +85,18 @@ def test_a_combination_of_few_rows(tmp_path: Path, policy: str) -> None:
     both = 60 * (covariance + columns.mean[0] * columns.mean[1])
     assert both == pytest.approx(3 if policy == OFF else 0, abs=1e-9)
     held(policy, told)
+
+
+@guards
+def test_groups_of_many_sets_of_rows(tmp_path: Path, policy: str) -> None:
+    """Where a set lacks a block, groups shift by single rows: sums differ by two rows, and none is known by that."""
+    table = rows(NUM)
+    target, x = Target(tmp_path, table, policy), np.array(table["x0"], dtype=float)
+    asked, groups = [], []
+    for limits in itertools.islice(ranges(table), 12):
+        asked.append(target.ask(job_on(*COLUMNS, **({"ranges": limits} if limits else {}))))
+        (found,) = asked[-1].of(ColumnsDescribed)
+        places = np.array(sorted(asked[-1].train)) - 2  # lines of a file with a header
+        ranked = places[np.argsort(x[places])]
+        groups += [np.isin(np.arange(NUM), part) for part in np.split(ranked, np.cumsum(found.group_rows)[:-1])]
+    assert (known(np.array(groups, dtype=float)) == 0) == held(policy, *asked)
