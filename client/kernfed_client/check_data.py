@@ -215,6 +215,8 @@ def _stream_notes(file: ClientFile, job: JobFile, schema: DataSchema, classes: t
         chunk = stream.read({}, _MAX_STREAM_ROWS)
     except (ConfigError, DataError) as err:
         return [f"the stream cannot be read: {err}"]
+    except PolicyError as err:
+        return [f"this client would refuse the job: {err}"]
     num = len(chunk.rows)
     more = ", the first of them," if num == _MAX_STREAM_ROWS else ""
     found = f"the stream has {num:,} {'row' if num == 1 else 'rows'} that can be used{more} now"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernfed.errors import ConfigError, DataError
+from kernfed.columns.plan import MissingRule
+from kernfed.errors import ConfigError, DataError, PolicyError
 from kernfed.federation.messages.data import DataSchema
-from kernfed.jobs.client_file import ClientFile, PartitionFile, StreamFile
+from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, StreamFile
+from kernfed.wording import listed
 from kernfed_client.data.guards.row_marks import marks_of_file
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.data.reading.partitions import read_partition
@@ -21,11 +23,13 @@ def stream_of(file: ClientFile, dataset: str, schema: DataSchema, classes: tuple
     Raises:
         DataError: It cannot be read, or does not fit the job.
         ConfigError: The daemon is not the one that rows come to.
+        PolicyError: The job bends numbers of few rows to the same one.
     """
     section = file.datasets.get(dataset)
     stream = section.stream if section is not None else None
     if stream is None:
         return None
+    _refuse_bent(file.policy, schema)
     if stream.source == "file":
         whole = replace(schema, ranges=())  # rows outside are left out, and counted, as those of every stream are
         return table_stream(stream, read_partition(stream, whole, dataset, "stream"), classes)
@@ -52,6 +56,33 @@ def table_stream(file: PartitionFile | None, table: PartitionData, classes: tupl
     except OSError as err:
         raise DataError(f"the rows of {file and file.path.name} cannot be read again; start the job anew") from err
     return TableStream(table, classes, marks)
+
+
+def _refuse_bent(policy: PolicySection, schema: DataSchema) -> None:
+    """Refuse limits and fills that single rows of a round may meet, as nobody can tell by the round's numbers.
+
+    Of a table all rows are known, and a limit is met by whole multiples of the policy's least number of them. Rows of a
+    stream come one by one: sums with two limits would differ by the rows between, those with two fills by the targets
+    of rows with gaps. An indicator of gaps is a column of its own, which is judged as others are.
+
+    Raises:
+        PolicyError: Names the columns and the remedies.
+    """
+    if policy.min_rows == 1 or policy.sparse_columns == "allow":
+        return
+    clipped = [plan.name for plan in schema.columns if plan.clip]
+    filled = [plan.name for plan in schema.columns if plan.fills and plan.missing is MissingRule.MEAN]
+    said = (
+        (clipped, "clip", "`data.ranges`, which leaves rows out"),
+        (filled, 'missing = "mean"', '`missing = "indicator"` or `"drop-rows"`'),
+    )
+    for columns, key, instead in said:
+        if columns:
+            raise PolicyError(
+                f"{key} of {listed(columns)}: in a round of a stream fewer rows than policy.min_rows may be meant, and "
+                f"sums would tell of them; use {instead}, or let this client's administrator set "
+                'policy.sparse_columns = "allow"'
+            )
 
 
 def _check_encoding(file: StreamFile, dataset: str) -> None:

@@ -56,7 +56,7 @@ class OnlineClient:
 
         Raises:
             DataError: It cannot be read, or does not fit the job.
-            PolicyError: The record of rows that jobs used is damaged.
+            PolicyError: The record of rows that jobs used is damaged, or columns are bent as few rows of a round meet.
         """
         self._job = job
         self._request = request

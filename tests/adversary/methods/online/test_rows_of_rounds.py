@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernfed.jobs.client_file import StreamFile
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.online.messages import OnlineStep, Ranges
 from kernfed_testing.hostile.adversary import COLUMNS, Target, guards, held, rows
@@ -45,3 +46,20 @@ def test_rounds_of_ten_and_eleven_rows(tmp_path: Path, policy: str) -> None:
     sines, cosines = np.split(sums[1] - sums[0], 2)
     found = 20 * np.hypot(sines[0], cosines[0]) - 10  # sin and cos have squares of 1 together
     assert (abs(found - float(str(table["y"][10]))) < 1e-9) != held(policy, *told)
+
+
+@guards
+@pytest.mark.parametrize(("bent", "key"), [({"clip": [-9.0, 0.5]}, "clip"), ({"missing": "mean"}, "missing")])
+def test_limits_and_fills_of_a_stream(tmp_path: Path, bent: dict[str, Any], key: str, policy: str) -> None:
+    """Sums with two limits differ by the rows between, with two fills by rows with gaps: of a round these are few."""
+    target = Target(tmp_path, rows(), policy)
+    stream = StreamFile(path=target.folder / "train.csv", source="file")
+    sections = {name: section.model_copy(update={"stream": stream}) for name, section in target.file.datasets.items()}
+    target.file = target.file.model_copy(update={"datasets": sections})
+    whole = online_job(target_range=[-10, 10], row_norm=5.0).model_dump(exclude_unset=True)
+    plain, typed = (
+        JobFile.model_validate({**whole, "data": {**whole["data"], **more}}) for more in ({}, {"columns": {"x0": bent}})
+    )
+    told = target.ask(typed)
+    assert (f"{key} of x0" in told.refusal or told.refusal.startswith(f"{key} = ")) == held(policy, told)
+    assert not target.ask(plain).refusal
