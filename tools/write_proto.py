@@ -83,7 +83,9 @@ def files(known: Known) -> dict[str, str]:
         messages = [
             t for t in declared if issubclass(t, Message) and (hasattr(t, "step") or not issubclass(t, Request))
         ]
-        named = next((f for t in messages if (f := known.file_of(t.__name__))), module.__name__.split(".")[-2])
+        *_, folder, own = module.__name__.split(".")  # a room has one file, and so has each module that all share
+        new = own if folder == "messages" else folder
+        named = next((f for t in messages if (f := known.file_of(t.__name__))), new)
         for found in messages:
             for part in _with_parts(found):
                 homes.setdefault(part, known.file_of(part.__name__) or named)

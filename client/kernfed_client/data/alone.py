@@ -11,10 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernfed import rng
+from kernfed.features.ridge_rule import ridge_by_rows
+from kernfed.features.spec import FeatureSpec, make_spec
+from kernfed.maths.choosing.by_folds import Told, held_out, ridges_around
+from kernfed.maths.choosing.lengthscales import factor, next_step
+from kernfed.maths.choosing.ridge_search import ENOUGH_APART
+from kernfed.maths.folds import FOLDS
 from kernfed.maths.statistics import agree_lengthscale, median_distance, pool_moments, pooled_deviation
 from kernfed.tensors.rows import mean_of
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.fold_sums import fold_sums
 from kernfed_client.data.local_job import LocalJob
+
+_MOST_FEATURES = 200
+"""By which a client chooses its own lengthscale: each one tried takes five eigendecompositions."""
 
 
 @dataclass
@@ -25,6 +35,8 @@ class AgreedLengthscale:
     """Whether it is a median of the clients' median distances, and not a number of the job file."""
     drawn: bool = False
     """Whether the rows for it are drawn."""
+    chosen: bool = False
+    """Whether it is chosen by rows kept apart, as a multiple of that."""
     own: float = 0.0
     """This client's median distance; 0: it has none, or told none."""
 
@@ -52,7 +64,27 @@ def alone(job: LocalJob) -> LocalJob:
         draw = rng.stream(job.schema.seed, "median distance", job.client) if rule.drawn else None
         distance = median_distance(own.x_train, draw, least=job.file.policy.min_rows).value
         spec = replace(spec, lengthscales=(agree_lengthscale([distance], [job.num_rows]).value,))
+        if rule.chosen and job.num_rows >= ENOUGH_APART:
+            spec = _chosen(own, spec, intercept=job.centred)
     own.map_features(spec)
     if job.centred:
         own.centre(*(np.asarray(mean.cpu().numpy()) for mean in (mean_of(own.train_rows), own.y_train.mean(0))))
     return own
+
+
+def _chosen(own: LocalJob, spec: FeatureSpec, *, intercept: bool) -> FeatureSpec:
+    """The map with that multiple of its lengthscale with which folds of these rows are predicted best."""
+    fewer = min(spec.num_frequencies, spec.num_frequencies * _MOST_FEATURES // spec.num_features)
+    usual = make_spec(spec.kernel, spec.form, spec.num_columns, spec.lengthscales, max(1, fewer), spec.seed)
+    by_rows = ridge_by_rows(usual, own.num_rows)
+    ridges, told, losses = ridges_around(by_rows), dict[int, Told](), dict[int, float]()
+    while (step := next_step(losses)) is not None:
+        tried = replace(usual, lengthscales=(factor(step) * usual.lengthscales[0],))
+        found = held_out([fold_sums(own, tried, FOLDS)], [1.0], ridges, intercept=intercept)
+        if not found.rows.size:
+            return spec
+        told[step], losses[step] = found, float(found.means.min())
+    steps = sorted(told)
+    whole = Told(np.concatenate([told[step].errors for step in steps]), told[0].rows)
+    best = whole.best(steps.index(0) * len(ridges) + ridges.index(by_rows))
+    return replace(spec, lengthscales=(factor(steps[best // len(ridges)]) * spec.lengthscales[0],))

@@ -83,7 +83,7 @@ def standardise(job: LocalJob, request: StandardiseRequest) -> Standardised:
         refuse_scales(own, job.schema.features, *scales, request.step)
     job.standardise(request.classes, request.mean, request.deviation, request.bounds)
     rule = job.memory(AgreedLengthscale)
-    rule.median, rule.drawn = request.median_distance, request.drawn
+    rule.median, rule.drawn, rule.chosen = request.median_distance, request.drawn, request.chosen
     if not request.median_distance:
         return Standardised(num_rows=job.num_rows, median_distance=0.0)
     draw = rng.stream(job.schema.seed, "median distance", job.client) if request.drawn else None

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from kernfed import rng
 from kernfed.arrays import Array, Integers
+from kernfed.maths.choosing.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.maths.folds import FOLDS, deal, num_splits
-from kernfed.maths.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge

@@ -10,7 +10,7 @@ map is by the file lets the former one pass here too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -23,6 +23,7 @@ from kernfed.columns.plan import as_asked, feature_names
 from kernfed.features.kernels import EXACT_KERNELS
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import Request
+from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import (
     DataSchema,
     DescribeDataRequest,
@@ -82,6 +83,8 @@ def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tup
         yield "columns", request.columns, open_plans(job.data.plans)
     elif isinstance(request, MapFeaturesRequest) and not named_files(job):
         yield from _feature_pairs(job, request.features)
+    elif isinstance(request, TrainingFoldSumsRequest):
+        yield from _choice_pairs(job, request.features)
     elif isinstance(request, StandardiseRequest) and not (named_files(job) or job.start_from):
         yield from _scale_pairs(job, request)
     yield from _network_pairs(job, request)
@@ -154,6 +157,19 @@ def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, obje
     yield "seed", asked.seed, rng.seed(job.seed, "features") if section.seed is None else section.seed
     if not isinstance(scale, str):
         yield "lengthscales", asked.lengthscales, (scale,) if isinstance(scale, int | float) else tuple(scale)
+
+
+def _choice_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:
+    """Of a choice by sums over folds: a job without one asks for none, and a map is the file's, or the first of it."""
+    section, ridge = job.features, getattr(job.method, "ridge", None)
+    chooses = lengthscale(job) == AUTO or ridge == AUTO or isinstance(ridge, list)
+    yield "a choice by rows kept apart", True, chooses
+    if section.kernel in EXACT_KERNELS or named_files(job):
+        return
+    fewer = min(asked.num_frequencies, section.num_frequencies)
+    seed = rng.seed(job.seed, "features") if section.seed is None else section.seed
+    signed = replace(asked, kernel=section.kernel, form=section.form, num_frequencies=fewer, seed=seed)
+    yield "a map to choose by", asked, signed
 
 
 def _short(value: object) -> str:

@@ -15,6 +15,7 @@ from kernfed.federation.quorum import Quorum
 from kernfed.jobs.column_section import ColumnSection, check_columns, plans_of
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS, MedianRule
+from kernfed.methods.shared_settings import AUTO
 from kernfed.section import GIVEN, Above, Label, Only, Section
 
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -233,11 +234,16 @@ class FeaturesSection(Section):
     num_frequencies: Annotated[int, Only(kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies, or landmarks."
     )
-    lengthscale: Positive | list[Positive] | MedianRule | Literal["columns"] = Field(
+    lengthscale: Positive | list[Positive] | MedianRule | Literal["columns", "auto"] = Field(
         "median",
         description="One number, one per feature column, or the federated median heuristic, with rows that are "
         "drawn by the job's seed or evenly spaced. columns: the median (drawn rows), for each column times its "
-        "deviation within clients over that of all rows, at least a tenth; for random features.",
+        "deviation within clients over that of all rows, at least a tenth; for random features. auto: of multiples of "
+        "the median (drawn rows), from 1/8 to 8, or of `candidates`, the one with which ridge models predict folds of "
+        "the clients' training rows best; for random features.",
+    )
+    candidates: Annotated[list[Positive], Only(lengthscale="auto")] = Field(
+        [], max_length=100, description="Lengthscales that auto chooses among; empty: multiples of the median."
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
@@ -253,9 +259,10 @@ class FeaturesSection(Section):
 
     @model_validator(mode="after")
     def _scales_random_features(self) -> Self:
-        if self.lengthscale == COLUMNS and self.kernel in EXACT_KERNELS:
+        if self.lengthscale in (COLUMNS, AUTO) and self.kernel in EXACT_KERNELS:
             raise ValueError(
-                f'lengthscale = "columns" is for random features, and the {self.kernel} map is exact; remove the key'
+                f'lengthscale = "{self.lengthscale}" is for random features, and the {self.kernel} map is exact; '
+                "remove the key"
             )
         return self
 

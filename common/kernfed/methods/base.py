@@ -19,7 +19,7 @@ MedianRule = Literal["median", "median-spaced"]
 """The lengthscale is the median distance between rows: of rows drawn by the job's seed, or evenly spaced."""
 COLUMNS: Literal["columns"] = "columns"
 """The median distance, times the part of each column's deviation that lies within clients."""
-Lengthscale = float | list[float] | MedianRule | Literal["columns"]
+Lengthscale = float | list[float] | MedianRule | Literal["columns", "auto"]
 
 
 class Needs(enum.StrEnum):

@@ -30,6 +30,15 @@ Ridge = Annotated[
     RidgeNumber | Literal["by-rows"],
     Field(description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE}"),
 ]
+CHOSEN = (
+    "auto: the one with which the pooled solution predicts folds of the clients' training rows best, of those from "
+    "1e-4 to 1e3 times that by rows, by half tens; a list: of those listed. Clients tell sums over folds, of the kind "
+    "sufficient_statistic; each client chooses that of its own model alike."
+)
+ChosenRidge = Annotated[
+    RidgeNumber | Literal["by-rows", "auto"] | Annotated[list[RidgeNumber], Field(min_length=1, max_length=100)],
+    Field(description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE} {CHOSEN}"),
+]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000, description="Turns of the method's loop.")]
 Width = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -113,6 +122,6 @@ def ridge_of(settings: Any) -> float:
         ConfigError: They are not: nobody knows the rows yet.
     """
     ridge = settings.ridge
-    if isinstance(ridge, str):
-        raise ConfigError(f'method.ridge = "{ridge}" is a number once the clients are prepared; give a number here')
+    if isinstance(ridge, str | list):
+        raise ConfigError(f"method.ridge = {ridge!r} is a number once the clients are prepared; give a number here")
     return float(ridge)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernfed.methods import rooms
+from kernfed.methods.choice import ChoiceFinding, Tried
 from kernfed.methods.ending import Comparison, EndFinding
 from kernfed.methods.finding import reading
 from kernfed.methods.shares import SharesFinding, percent
@@ -20,6 +21,8 @@ _NAMED = 12
 """Clients that a cell names."""
 _SHARES = 100
 """Clients in the table of shares, those of the most weight."""
+_TRIED = 60
+"""Ridges and lengthscales in the table of a choice, those of the least error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
     shared = {
         EndFinding.name: reading(EndFinding, end_section),
         SharesFinding.name: reading(SharesFinding, shares_section),
+        ChoiceFinding.name: reading(ChoiceFinding, choice_section),
     }
     return {**shared, **of_methods}
 
@@ -82,6 +86,7 @@ def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
     shared = {
         EndFinding.name: reading(EndFinding, end_overview),
         SharesFinding.name: reading(SharesFinding, shares_overview),
+        ChoiceFinding.name: reading(ChoiceFinding, choice_overview),
     }
     return {**shared, **of_methods}
 
@@ -151,3 +156,31 @@ def _shares(finding: SharesFinding) -> TableOf:
 
 def _capped(uncapped: float | None) -> str:
     return "" if uncapped is None else f" (cohort.max_share; else {percent(uncapped)})"
+
+
+def choice_section(finding: ChoiceFinding) -> Section:
+    """Make the section."""
+    text = finding.words[:1].upper() + finding.words[1:] + ". Test rows had no say."
+    return Section("How ridge and lengthscale were chosen", text, table=_curve(finding))
+
+
+def choice_overview(finding: ChoiceFinding) -> Overview:
+    """Make the overview."""
+    return Overview(finding.name, finding.to_json(), "mean squared error on training rows kept apart", _curve(finding))
+
+
+def _curve(finding: ChoiceFinding) -> TableOf:
+    least = sorted(finding.tried, key=lambda t: (t.error is None, t.error or 0.0))[:_TRIED]
+    shown = [tried for tried in finding.tried if tried in least]
+    scaled = any(tried.lengthscale is not None for tried in shown)
+    head = ["lengthscale"] * scaled + ["ridge", "error", "standard error"]
+    return TableOf(head, [_tried(finding, tried, scaled=scaled) for tried in shown])
+
+
+def _tried(finding: ChoiceFinding, tried: Tried, *, scaled: bool) -> list[str]:
+    taken = finding.ridge in (None, tried.ridge) and tried.lengthscale == finding.lengthscale
+    star = "*" if taken and len(finding.tried) > 1 else ""
+    length = [number(tried.lengthscale or 0.0)] if scaled else []
+    error = "not reached" if tried.error is None else number(tried.error) + star
+    spread = "" if tried.standard_error is None else number(tried.standard_error)
+    return [*length, number(tried.ridge), error, spread]

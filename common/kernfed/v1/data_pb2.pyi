@@ -417,10 +417,13 @@ class StandardiseRequest(google.protobuf.message.Message):
     MEDIAN_DISTANCE_FIELD_NUMBER: builtins.int
     DRAWN_FIELD_NUMBER: builtins.int
     BOUNDS_FIELD_NUMBER: builtins.int
+    CHOSEN_FIELD_NUMBER: builtins.int
     median_distance: builtins.bool
     """Whether the reply states the median distance, for the kernel's lengthscale."""
     drawn: builtins.bool
     """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
+    chosen: builtins.bool
+    """Whether the lengthscale is one that rows kept apart choose: of a client alone too, by its own rows."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Classes of the whole federation, in the order of the one-hot columns; empty for regression. At most 65,536 items."""
@@ -448,9 +451,10 @@ class StandardiseRequest(google.protobuf.message.Message):
         median_distance: builtins.bool = ...,
         drawn: builtins.bool = ...,
         bounds: collections.abc.Iterable[builtins.float] | None = ...,
+        chosen: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bounds", b"bounds", "classes", b"classes", "deviation", b"deviation", "drawn", b"drawn", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bounds", b"bounds", "chosen", b"chosen", "classes", b"classes", "deviation", b"deviation", "drawn", b"drawn", "mean", b"mean", "median_distance", b"median_distance"]) -> None: ...
 
 Global___StandardiseRequest: typing_extensions.TypeAlias = StandardiseRequest
 

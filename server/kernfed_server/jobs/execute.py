@@ -180,7 +180,10 @@ async def _prepared(job: JobFile, workflow: Workflow, earlier: Earlier | None, c
     if agreement is None and state is not None:
         agreement = workflow.former(adapted, run)
     if agreement is None:
-        agreement = await prepare(adapted, cohort, run, map_features=mapped, feature_copies=copies, earlier=earlier)
+        searched = None if workflow.alone else workflow.search(job.method) is not None
+        agreement = await prepare(
+            adapted, cohort, run, map_features=mapped, feature_copies=copies, earlier=earlier, searched=searched
+        )
         if state is not None:
             run.note(
                 "an earlier release began the job, and its checkpoints do not hold what the clients agreed on: scales, "

@@ -93,5 +93,7 @@ class Workflow:
     former: Callable[[JobFile, Run], Agreement | None] = lambda _job, _run: None
     """(job as its clients are prepared for it, its run, which goes on) -> what its clients agreed on, where an earlier
     release kept that in a place of the method's own; None: it kept nothing, and they agree anew."""
+    alone: bool = False
+    """Whether each client's model is of its own rows, with a lengthscale of its own: none is chosen for all."""
     search: Callable[[Any], RidgeChoice | None] = lambda _settings: None
     """(settings) -> how their ridge is chosen by rows kept apart, where they leave that open; None: it cannot be."""

@@ -12,7 +12,7 @@ from kernfed import rng
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import InvalidTensorError
 from kernfed.features.spec import FeatureSpec
-from kernfed.maths.folds import deal, units
+from kernfed.maths.folds import units
 from kernfed.maths.triangles import pack
 from kernfed.methods.reweight.messages import RatiosKept
 from kernfed.methods.reweight.mixture_messages import (
@@ -31,6 +31,7 @@ from kernfed.methods.reweight.ratio_spec import RatioFeatures
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.ridge import one_hot
 from kernfed_client.data.guards.few_values import refuse_few_alike
+from kernfed_client.data.guards.whole_folds import whole_folds
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.points import drawn_points, point_choice, train_points
 from kernfed_client.methods.reweight.state import Facts, Ratios, keep_ratios
@@ -168,13 +169,7 @@ def folds_of(
     order = rng.stream(seed, "reweight", "folds", name, job.client).permutation(len(rows))
     first = int(rng.stream(seed, "reweight", "first fold", name, job.client).integers(num_folds, 1)[0])
     unit = units(rows, group) if block is None else np.unique(block, return_inverse=True)[1]
-    num = max(1, min(num_folds, len(rows) // max(1, job.file.policy.min_rows)))
-    while True:
-        dealt = deal(order, unit, num)
-        sizes = np.bincount(dealt, minlength=num)
-        if num == 1 or sizes.min() >= job.file.policy.min_rows:
-            return (dealt + first) % num_folds
-        num -= 1
+    return whole_folds(order, unit, num_folds, job.file.policy.min_rows, first)
 
 
 def refuse_few_in_sums(job: LocalJob) -> None:

@@ -16,6 +16,7 @@ from kernfed.columns.plan import ColumnFound, ColumnPlan, columns_of
 from kernfed.columns.plan import MissingRule as MissingRule
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
+    Dispensable,
     Exact,
     Kind,
     MaxLength,
@@ -231,6 +232,8 @@ class StandardiseRequest(Request[Standardised]):
     """Whether the job's seed draws the rows behind the median distance; else they are evenly spaced."""
     bounds: Annotated[tuple[float, ...], MaxLength(65536), Range(0)] = ()
     """Standardised training rows are taken at most this far from 0 per column, 0: as they are; empty: all are."""
+    chosen: Annotated[bool, Dispensable()] = False
+    """Whether the lengthscale is one that rows kept apart choose: of a client alone too, by its own rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

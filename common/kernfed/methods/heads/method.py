@@ -48,7 +48,7 @@ def _check(settings: Settings, task: LearningTask | None) -> None:
 
 
 def _begun(settings: Settings) -> dict[str, Reach]:
-    if not isinstance(settings, NewtonSettings) or not settings.chooses_ridge or isinstance(settings.ridge, str):
+    if not isinstance(settings, NewtonSettings) or not settings.chooses_ridge or isinstance(settings.ridge, str | list):
         return {}
     return {"ridge": reach(settings.ridge, searched=settings.raise_ridge is True)}
 

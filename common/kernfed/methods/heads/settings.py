@@ -17,6 +17,7 @@ from kernfed.methods.shared_settings import (
     MANY_ROWS,
     RIDGE_RULE,
     AveragedSettings,
+    ChosenRidge,
     Ridge,
     RidgeNumber,
     Rounds,
@@ -66,12 +67,17 @@ class NewtonSettings(MethodSection):
     """FedNewton on (random) features, or on a head over frozen features."""
 
     name: Literal["newton"]
-    ridge: RidgeNumber | Literal["by-rows", "auto", "auto-if-many"] = Field(
+    ridge: (
+        RidgeNumber
+        | Literal["by-rows", "auto", "auto-if-many"]
+        | Annotated[list[RidgeNumber], Field(min_length=1, max_length=100)]
+    ) = Field(
         AUTO_IF_MANY,
         description=f"Ridge of the objective |ZW - Y|²/(2n) + (ridge/2)|W|². {RIDGE_RULE} auto, without a head and "
         'with step = "auto": from there on by tens the ridge with which rows that clients keep apart are predicted '
         "best; each client chooses that of its own model alike. A head is searched by `raise_ridge`. auto-if-many: "
-        f"auto where it can be had and all clients have {MANY_ROWS} training rows together, else by-rows.",
+        f"auto where it can be had and all clients have {MANY_ROWS} training rows together, else by-rows. A list: the "
+        "one of those listed with which folds of the clients' training rows are predicted best, by sums over folds.",
     )
     rounds: Rounds = 30
     step: Literal["auto", "paper"] = Field(
@@ -168,6 +174,7 @@ class NewtonSettings(MethodSection):
 
     @model_validator(mode="after")
     def _searches_where_it_can(self) -> Self:
+        refuse_choice_of_head(self)
         if self.ridge == AUTO and not self.may_search:
             raise ValueError(
                 'ridge = "auto" belongs to loss = "ridge" with step = "auto": set that, or give ridge a number or '
@@ -197,7 +204,7 @@ class FedAvgSettings(AveragedSettings):
     """Federated averaging of local gradient steps, on the ridge objective or on a head."""
 
     name: Literal["fedavg"]
-    ridge: Ridge = BY_ROWS
+    ridge: ChosenRidge = BY_ROWS
     rounds: Rounds = 50
     learning_rate: float | Literal["auto"] = Field(
         "auto", description="auto: 1 / the largest curvature of any client's objective; of a head, 0.01."
@@ -213,6 +220,11 @@ class FedAvgSettings(AveragedSettings):
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
 
+    @model_validator(mode="after")
+    def _chooses_where_it_can(self) -> Self:
+        refuse_choice_of_head(self)
+        return self
+
     @property
     def step_rows(self) -> int:
         """`batch_size`, or what it is where unset."""
@@ -224,7 +236,7 @@ class FedProxSettings(AveragedSettings):
     """FedProx: a proximal term holds clients near the global weights; in closed form, or by local steps on a head."""
 
     name: Literal["fedprox"]
-    ridge: Ridge = BY_ROWS
+    ridge: ChosenRidge = BY_ROWS
     rounds: Rounds = 50
     proximal: float = Field(0.1, ge=0, le=1e6, description="Weight of (proximal/2)|V - W|².")
     client_fraction: ClientFraction = 1.0
@@ -237,6 +249,11 @@ class FedProxSettings(AveragedSettings):
     local_epochs: Annotated[Epochs, Only(loss=HEAD)] = 1
     batch_size: Annotated[BatchSize, Only(loss=HEAD)] = HEAD_BATCH
     penalise_bias: Annotated[PenaliseBias, Only(loss=HEAD)] = False
+
+    @model_validator(mode="after")
+    def _chooses_where_it_can(self) -> Self:
+        refuse_choice_of_head(self)
+        return self
 
 
 class FedSophiaSettings(AveragedSettings):
@@ -281,3 +298,17 @@ class FedNewSettings(MethodSection):
 def has_head(method: object) -> bool:
     """Whether a method's settings ask for a head and not for the closed form of ridge regression."""
     return getattr(method, "loss", "ridge") != "ridge"
+
+
+def refuse_choice_of_head(settings: NewtonSettings | FedAvgSettings | FedProxSettings) -> None:
+    """Refuse a ridge that sums over folds are to choose where a head is trained: they say nothing of its loss.
+
+    Raises:
+        ValueError: It is.
+    """
+    searched = isinstance(settings, NewtonSettings)
+    if has_head(settings) and (isinstance(settings.ridge, list) or (settings.ridge == AUTO and not searched)):
+        raise ValueError(
+            'ridge = "auto", or a list, belongs to loss = "ridge"; give ridge a number or "by-rows" for a head, or let '
+            "`newton` search it by raise_ridge"
+        )

@@ -13,7 +13,7 @@ from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.reweight.ratio_spec import RatioModel
 from kernfed.methods.reweight.ratios_section import Positive, RatiosSection
-from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, RIDGE_RULE, NetworkSection, RidgeNumber
+from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, ChosenRidge, NetworkSection
 from kernfed.models.network_spec import NetworkKind, make_network_spec
 from kernfed.section import MethodSection, Only, Unused
 
@@ -76,9 +76,7 @@ class ReweightSettings(MethodSection):
         description="Weight of a client in means: by its training rows, by what its weighted rows are worth, or the "
         "same for all, as in the paper.",
     )
-    ridge: Annotated[RidgeNumber | Literal["by-rows"], Only(trainer="newton")] = Field(
-        BY_ROWS, description=f"Ridge of the objective. {RIDGE_RULE}"
-    )
+    ridge: Annotated[ChosenRidge, Only(trainer="newton")] = BY_ROWS
     tolerance: Annotated[float, Only(trainer="newton")] = Field(
         1e-8, gt=0, lt=1, description="Certified relative distance at which it is done."
     )

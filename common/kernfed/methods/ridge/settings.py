@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, ONE_ROUND, AveragedSettings, Ridge
+from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, ONE_ROUND, AveragedSettings, ChosenRidge, Ridge
 from kernfed.section import MethodSection, Unused
 
 
@@ -23,4 +23,4 @@ class DkrrSettings(AveragedSettings):
     unused = (ONE_ROUND,)
 
     name: Literal["dkrr"]
-    ridge: Ridge = BY_ROWS
+    ridge: ChosenRidge = BY_ROWS

@@ -7,6 +7,7 @@ client has fallen out since; and it is in the job's record and among its notes.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,8 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import AUTO, AUTO_IF_MANY, BY_ROWS, MANY_ROWS
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.choosing import Chooser, ridge_plan
+from kernfed_server.jobs.start.preparation import CHOSEN_RIDGE, Setup
 
 _RIDGE = "ridge"
 _DEALT = ("row-by-row", "copies-together")
@@ -72,8 +74,8 @@ async def resolve(
     """
     method = job.method
     rule = getattr(method, _RIDGE, None)
-    by_rows = rule in (BY_ROWS, AUTO_IF_MANY) or (rule == AUTO and search is not None)
-    if not by_rows or _RIDGE in method.idle_keys():
+    open_to_search = (rule == AUTO or isinstance(rule, list)) and search is not None
+    if not (rule in (BY_ROWS, AUTO_IF_MANY) or open_to_search) or _RIDGE in method.idle_keys():
         return job, setup
     total = round(sum(run.counted(setup.agreed.num_rows).values()))
     ridge = _by_rows(method, setup.agreed.spec, total) if setup.agreed.ridge is None else setup.agreed.ridge
@@ -81,11 +83,11 @@ async def resolve(
     why = f"by the rule for {total} training rows and {setup.num_features} features"
     if setup.agreed.ridge is not None:
         why = "by the rule for the rows of the earlier job"
-    asked = search is not None and (rule == AUTO or (rule == AUTO_IF_MANY and total >= MANY_ROWS))
-    if rule == AUTO_IF_MANY and search is not None and not asked:
+    plan = ridge_plan(method, setup.agreed.spec, total, searched=search is not None)
+    if rule == AUTO_IF_MANY and search is not None and not plan.chosen:
         why += f"; from {MANY_ROWS} rows on, rows kept apart choose it"
-    if search is not None and asked:
-        ridge, why = await run.agreed.once("chosen ridge", functools.partial(search, setup, ridge, cohort, run))
+    if search is not None and plan.chosen:
+        ridge, why = await run.agreed.once(CHOSEN_RIDGE, functools.partial(search, setup, ridge, cohort, run))
     if run.resumed is not None:
         kept = run.resolved_before()
         if _RIDGE not in kept:
@@ -95,7 +97,28 @@ async def resolve(
     run.resolve({_RIDGE: ridge})
     run.note(f"ridge {ridge:.6g}: {why}")
     found = job.model_copy(update={"method": method.model_copy(update=dict(run.resolved))})
-    return found, replace(setup, own_ridge=own, choose_ridge=asked)
+    return found, replace(setup, own_ridge=own, choose_ridge=plan.chosen)
+
+
+async def by_sums(setup: Setup, ridge: float, cohort: Cohort, run: Run) -> tuple[float, str]:
+    """The ridge with which folds of the training rows are predicted best, by sums over them: a `RidgeChoice`."""
+    assert setup.job is not None  # noqa: S101  # features were mapped by it
+    total = sum(run.counted(setup.agreed.num_rows).values())
+    plan = ridge_plan(setup.job.method, setup.agreed.spec, total, searched=True)
+    chooser = Chooser(
+        ridges=plan,
+        intercept=setup.intercept,
+        num_outputs=setup.num_outputs,
+        num_rows=setup.agreed.num_rows,
+        cohort=cohort,
+        run=run,
+    )
+    found = await chooser.ridge(setup.agreed.spec)
+    if isinstance(found, str) or found.ridge is None:
+        nearest = ridge if plan.usual is not None else min(plan.tried, key=lambda r: abs(math.log(r / ridge)))
+        how = "by the rule" if plan.usual is not None else "the one of the list that is nearest to the rule"
+        return nearest, f"{how}, {found}"
+    return found.ridge, found.words
 
 
 def _by_rows(method: Any, spec: FeatureSpec, num_rows: int) -> float:

@@ -22,6 +22,7 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
+from kernfed.methods.shared_settings import AUTO
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.agreement import Agreement, Earlier
 from kernfed_server.jobs.start.descriptions import LaterDescription
@@ -44,7 +45,8 @@ def standardise_request(
         mean=mean,
         deviation=deviation,
         median_distance=median,
-        drawn=median and rule in ("median", COLUMNS),
+        drawn=median and rule in ("median", COLUMNS, AUTO),
+        chosen=median and rule == AUTO,
         bounds=bounds,
     )
 

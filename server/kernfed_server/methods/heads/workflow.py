@@ -18,7 +18,7 @@ from kernfed.models.global_model import GlobalModel
 from kernfed_server.jobs.assembly import feature_model, job_facts
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.start.rules import RidgeChoice
+from kernfed_server.jobs.start.rules import RidgeChoice, by_sums
 from kernfed_server.methods.base import Workflow, linear_model, local_ridge
 from kernfed_server.methods.heads import newton, rounds
 from kernfed_server.methods.heads.problem import head_loss
@@ -93,7 +93,9 @@ def head_model(job: JobFile, setup: Setup, weights: Array) -> GlobalModel:
 
 
 def _search(settings: Any) -> RidgeChoice | None:
-    return chosen_ridge if isinstance(settings, NewtonSettings) and settings.may_search else None
+    if isinstance(settings, NewtonSettings) and not isinstance(settings.ridge, list):
+        return chosen_ridge if settings.may_search else None
+    return None if has_head(settings) else by_sums
 
 
 def _workflow(run: Callable[[Setup, Any, Cohort, Run], Awaitable[Array | None]]) -> Workflow:

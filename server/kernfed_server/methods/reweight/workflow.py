@@ -8,6 +8,7 @@ from kernfed.methods.reweight.messages import UNWEIGHTED
 from kernfed.methods.reweight.settings import ReweightSettings
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.start.rules import by_sums
 from kernfed_server.jobs.verdict import ALONE, Against
 from kernfed_server.methods.base import Workflow, local_ridge
 from kernfed_server.methods.reweight.choice import WEIGHTED
@@ -51,4 +52,6 @@ _COMPARED = (
     Against("global", "own", "the model with each client's own ratios"),
     Against("global", WEIGHTED, "the model with weights"),
 )
-WORKFLOWS = {"reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda *_: None)}
+WORKFLOWS = {
+    "reweight": Workflow(run, _baseline, compared=_COMPARED, weights=lambda *_: None, search=lambda _: by_sums),
+}

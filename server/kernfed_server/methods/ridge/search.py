@@ -20,9 +20,9 @@ from kernfed.arrays import Array
 from kernfed.errors import QuorumNotMetError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
+from kernfed.maths.choosing.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.maths.folds import num_splits
 from kernfed.maths.newton import BlockConjugateGradients
-from kernfed.maths.ridge_search import ENOUGH_APART, RidgeSearch
 from kernfed.methods.ridge.messages import (
     GradientRequest,
     HeldOutLoss,

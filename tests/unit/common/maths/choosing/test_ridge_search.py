@@ -1,4 +1,4 @@
-"""Tests of `kernfed.maths.ridge_search`: which ridges are tried, and which one is taken."""
+"""Tests of `kernfed.maths.choosing.ridge_search`: which ridges are tried, and which one is taken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernfed.maths.ridge_search import LEAST, MOST, RidgeSearch
+from kernfed.maths.choosing.ridge_search import LEAST, MOST, RidgeSearch
 
 
 def searched(begin: float, loss: Callable[[float], float]) -> RidgeSearch:

@@ -1,0 +1,1 @@
+"""Which ridge and lengthscale predict rows that are kept apart best."""
