@@ -23,6 +23,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.heads.settings import NewtonSettings
 from kernfed.methods.ridge.messages import GradientRequest, NewtonStepRequest
 from kernfed.methods.ridge.settings import DkrrSettings
+from kernfed.methods.shared_settings import ridge_of
 from kernfed_client.data.local_job import LocalJob
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measure_local
@@ -58,7 +59,7 @@ async def compare(job: JobFile, jobs: Mapping[str, LocalJob], steps: Sequence[in
         steps: Steps t of "FedNewton #t" that are told, ascending.
     """
     assert isinstance(job.method, NewtonSettings)
-    ridge = float(job.method.ridge)
+    ridge = ridge_of(job.method)
     cohort = open_cohort(job, jobs)
     run = Run(cohort, MemoryJournal())
     setup = setup_of(job, await prepare(job, cohort, run), run)

@@ -33,6 +33,7 @@ from kernfed.federation.messages.data import (
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale, named_files
 from kernfed.maths.clipping import BOUND
+from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed.methods.shared_settings import AUTO
 from kernfed.models.network_spec import NetworkSpec
@@ -163,7 +164,7 @@ def _choice_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, objec
     """Of a choice by sums over folds: a job without one asks for none, and a map is the file's, or the first of it."""
     section, ridge = job.features, getattr(job.method, "ridge", None)
     chooses = lengthscale(job) == AUTO or ridge == AUTO or isinstance(ridge, list)
-    yield "a choice by rows kept apart", True, chooses
+    yield "a choice by folds", True, chooses and method_of(job.method).needs(job.method) is Needs.FEATURES
     if section.kernel in EXACT_KERNELS or named_files(job):
         return
     fewer = min(asked.num_frequencies, section.num_frequencies)

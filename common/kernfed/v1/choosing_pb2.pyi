@@ -71,7 +71,7 @@ class TrainingFoldSumsRequest(google.protobuf.message.Message):
     NUM_FOLDS_FIELD_NUMBER: builtins.int
     NUM_OUTPUTS_FIELD_NUMBER: builtins.int
     num_folds: builtins.int
-    """Folds F. From 2 to 100. Binds F."""
+    """Folds F. From 1 to 100. Binds F."""
     num_outputs: builtins.int
     """Outputs C: 1 for regression and binary, else one per class. From 1 to 1,000,000. Binds C."""
     @property

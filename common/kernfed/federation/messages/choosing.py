@@ -58,7 +58,7 @@ class TrainingFoldSumsRequest(Request[TrainingFoldSums]):
 
     features: FeatureSpec
     """The map, of rows that are scaled as agreed; features are not centred."""
-    num_folds: Annotated[int, Dim("F"), Range(2, 100)]
+    num_folds: Annotated[int, Dim("F"), Range(1, 100)]
     """Folds F."""
     num_outputs: NumOutputs
 

@@ -11,6 +11,7 @@ import pytest
 from kernfed import rng
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, make_spec
+from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import DescribeDataRequest, MapFeaturesRequest, StandardiseRequest
 from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import JobFile, data_schema, parse_job
@@ -146,6 +147,20 @@ def test_the_feature_map() -> None:
     assert "seed 1," in contradiction(free, asked(seed=1))
     exact = MapFeaturesRequest(features=make_spec(Kernel.POLYNOMIAL2, FeatureForm.COSINE, 2, 1.0, 0, 0), num_outputs=1)
     assert "kernel" in contradiction(free, exact)
+
+
+def test_sums_over_folds_belong_to_a_choice() -> None:
+    """A job that chooses nothing asks for none, and one that does asks by its own map, or by the first of it."""
+    seed = rng.seed(3, "features")
+    spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 2, 0.7, 20, seed)
+    asked = TrainingFoldSumsRequest(features=spec, num_folds=5, num_outputs=1)
+    assert "asks for a choice by folds True, and the job file says False" in contradiction(job(), asked)
+    for choosing in (job('ridge = "auto"'), job("ridge = [0.1, 1.0]"), job(features='lengthscale = "auto"')):
+        assert contradiction(choosing, asked) == ""
+        assert contradiction(choosing, replace(asked, features=replace(spec, num_frequencies=9, num_features=9))) == ""
+        more = replace(spec, num_frequencies=21, num_features=21)
+        for other in (more, replace(spec, seed=4), replace(spec, kernel=Kernel.LAPLACE)):
+            assert "asks for a map to choose by" in contradiction(choosing, replace(asked, features=other))
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.maths.choosing.by_folds import FoldSums, Told, held_out, ridges_around
 from kernfed.maths.choosing.lengthscales import FARTHEST, factor, next_step
 from kernfed.maths.triangles import pack
@@ -18,7 +18,7 @@ NUM_FOLDS = 3
 RIDGES = [1e-4, 1e-2, 1.0]
 
 
-def rows_of(seed: int, num: int = 60) -> tuple[Floats, Floats, Floats]:
+def rows_of(seed: int, num: int = 60) -> tuple[Floats, Floats, Integers]:
     """Features, targets of two outputs, and folds of some rows."""
     draw = np.random.default_rng(seed)
     z = draw.normal(size=(num, 4)) + 1.0
@@ -26,7 +26,7 @@ def rows_of(seed: int, num: int = 60) -> tuple[Floats, Floats, Floats]:
     return z, y, draw.integers(0, NUM_FOLDS, num)
 
 
-def sums_of(z: Floats, y: Floats, fold: Floats) -> FoldSums:
+def sums_of(z: Floats, y: Floats, fold: Integers) -> FoldSums:
     """The sums of a client with these rows."""
     wide = np.column_stack([np.ones(len(z)), z])
     parts = [fold == f for f in range(NUM_FOLDS)]

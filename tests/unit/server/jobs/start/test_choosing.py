@@ -20,7 +20,7 @@ from kernfed_simulation.federation import Rows
 from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
 
 SIZES = {"ant": 100, "bee": 130, "cat": 120}
-AUTO = {"features": 'lengthscale = "auto"'}
+AUTO: dict[str, Any] = {"features": 'lengthscale = "auto"'}
 STEP = "choosing.fold_sums"
 
 
