@@ -32,6 +32,7 @@ METHODS = installed(
     {
         "local": {"name": "local"},
         "dkrr": {"name": "dkrr"},
+        "dkrr chosen": {"name": "dkrr", "ridge": "auto"},
         "newton": {"name": "newton", "rounds": 2},
         "newton paper": {"name": "newton", "step": "paper", "rounds": 2, "ridge": 1.0},
         "newton differences": {"name": "newton", "rounds": 2, "differences": True},

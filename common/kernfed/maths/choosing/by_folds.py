@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
 
 from kernfed.arrays import Array, Floats
 from kernfed.maths.choosing.ridge_search import LEAST, MOST
@@ -155,7 +154,7 @@ def _path(gram: Floats, moment: Floats, ridges: Sequence[float], *, intercept: b
     num = gram[0, 0]
     mean = gram[0, 1:] / num if intercept else np.zeros(len(gram) - 1)
     target = moment[0] / num if intercept else np.zeros(moment.shape[1])
-    values, vectors = eigh(gram[1:, 1:] / num - np.outer(mean, mean), driver="evd", check_finite=False)
+    values, vectors = np.linalg.eigh(gram[1:, 1:] / num - np.outer(mean, mean))
     turned = vectors.T @ (moment[1:] / num - np.outer(mean, target))
     slopes = [vectors @ (turned / (np.maximum(values, 0.0) + ridge)[:, None]) for ridge in ridges]
     return np.stack([np.vstack([target - mean @ w, w]) for w in slopes])

@@ -20,15 +20,21 @@ from kernfed.features.spec import FeatureSpec, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.choosing import MOST_FEATURES, TrainingFoldSumsRequest
+from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.maths.choosing.by_folds import Told, held_out, ridges_around
 from kernfed.maths.choosing.lengthscales import factor, next_step
 from kernfed.maths.folds import FOLDS
+from kernfed.maths.tasks import TASKS
 from kernfed.methods.choice import ChoiceFinding, Tried, known
 from kernfed.methods.shared_settings import AUTO, AUTO_IF_MANY, MANY_ROWS
 from kernfed.section import MethodSection
 from kernfed.wording import listed, number
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.start.agreement import Agreement
+from kernfed_server.jobs.state import json_array
 
+CHOSEN_RIDGE = "chosen ridge"
+"""Under which name a run keeps the ridge that rows kept apart chose, and in words how."""
 _MOST_SUMS = 1 << 27
 """Most that the squares of the features' number, over all clients and folds, may come to: 512 MiB of sums."""
 
@@ -173,6 +179,41 @@ class Chooser:
             tried=tried,
             words=words,
         )
+
+
+async def choose_lengthscale(
+    job: JobFile, agreement: Agreement, cohort: Cohort, run: Run, *, searched: bool
+) -> Agreement:
+    """Take the lengthscale with which folds of the clients' training rows are predicted best, by the median's map.
+
+    A ridge that the job leaves open is chosen with it.
+
+    Args:
+        job: Whose lengthscale is to be chosen.
+        agreement: With the median.
+        cohort: The clients, whose rows are scaled.
+        run: Of the job; keeps the ridge.
+        searched: Whether a ridge that the settings leave open can be chosen.
+    """
+    num_rows = {client: agreement.num_rows[client] for client in cohort.clients}
+    total = sum(cohort.counted(num_rows).values())
+    ridges = ridge_plan(job.method, agreement.spec, total, searched=searched)
+    chooser = Chooser(
+        ridges=ridges,
+        intercept=job.features.intercept,
+        num_outputs=TASKS[data_schema(job).task].num_outputs(agreement.classes),
+        num_rows=num_rows,
+        cohort=cohort,
+        run=run,
+    )
+    found = await chooser.lengthscale(agreement.spec, job.features.candidates)
+    if isinstance(found, str) or found.lengthscale is None:
+        run.note(f"the lengthscale stays at the median, {found}")
+        return agreement
+    run.note(f"lengthscale {found.lengthscale:.6g}: {found.words}")
+    if found.ridge is not None:
+        run.agreed.put(CHOSEN_RIDGE, json_array([found.ridge, f"chosen with the lengthscale; {found.words}"]))
+    return replace(agreement, spec=replace(agreement.spec, lengthscales=(found.lengthscale,)))
 
 
 def _next_factor(factors: tuple[float, ...], losses: Mapping[float, float]) -> float | None:

@@ -38,7 +38,7 @@ from kernfed.methods.shared_settings import AUTO
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.agreement import Agreement, Earlier
-from kernfed_server.jobs.start.choosing import Chooser, ridge_plan
+from kernfed_server.jobs.start.choosing import choose_lengthscale
 from kernfed_server.jobs.start.classes import by_rows, refuse_unseen, unite_classes, unseen_classes
 from kernfed_server.jobs.start.descriptions import LaterDescription, agree_backbone, check_description, digest
 from kernfed_server.jobs.start.gate import Gate
@@ -58,12 +58,9 @@ from kernfed_server.jobs.start.taking import (
     standardise_request,
 )
 from kernfed_server.jobs.start.units import note_units, note_units_beside, thousandfold
-from kernfed_server.jobs.state import json_array
 
 _MOST_TOLD = 8
 _MORE = " and {left} more"
-CHOSEN_RIDGE = "chosen ridge"
-"""Under which name a run keeps the ridge that rows kept apart chose, and in words how."""
 LEAST_WITHIN = 0.1
 """Least part of the lengthscale that a column gets: one that is constant at every client would get none."""
 
@@ -235,38 +232,10 @@ async def prepare(
     )
     if map_features:
         if taken is None and searched is not None and job.features.lengthscale == AUTO:
-            agreement = await _choose_lengthscale(job, agreement, cohort, run, searched=searched)
+            agreement = await choose_lengthscale(job, agreement, cohort, run, searched=searched)
         await _tell_rank(agreement.spec, run)
         agreement = await _map_features(job, agreement, cohort, gate, run, described, taken, feature_copies)
     return replace(agreement, num_rows={client: num_rows[client] for client in cohort.clients})
-
-
-async def _choose_lengthscale(
-    job: JobFile, agreement: Agreement, cohort: Cohort, run: Run, *, searched: bool
-) -> Agreement:
-    """Take the lengthscale with which folds of the clients' training rows are predicted best, by the median's map.
-
-    A ridge that the job leaves open is chosen with it.
-    """
-    num_rows = {client: agreement.num_rows[client] for client in cohort.clients}
-    total = sum(cohort.counted(num_rows).values())
-    ridges = ridge_plan(job.method, agreement.spec, total, searched=searched)
-    chooser = Chooser(
-        ridges=ridges,
-        intercept=job.features.intercept,
-        num_outputs=TASKS[data_schema(job).task].num_outputs(agreement.classes),
-        num_rows=num_rows,
-        cohort=cohort,
-        run=run,
-    )
-    found = await chooser.lengthscale(agreement.spec, job.features.candidates)
-    if isinstance(found, str) or found.lengthscale is None:
-        run.note(f"the lengthscale stays at the median, {found}")
-        return agreement
-    run.note(f"lengthscale {found.lengthscale:.6g}: {found.words}")
-    if found.ridge is not None:
-        run.agreed.put(CHOSEN_RIDGE, json_array([found.ridge, f"chosen with the lengthscale; {found.words}"]))
-    return replace(agreement, spec=replace(agreement.spec, lengthscales=(found.lengthscale,)))
 
 
 async def _map_features(

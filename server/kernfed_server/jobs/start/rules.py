@@ -19,8 +19,8 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.shared_settings import AUTO, AUTO_IF_MANY, BY_ROWS, MANY_ROWS
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.start.choosing import Chooser, ridge_plan
-from kernfed_server.jobs.start.preparation import CHOSEN_RIDGE, Setup
+from kernfed_server.jobs.start.choosing import CHOSEN_RIDGE, Chooser, ridge_plan
+from kernfed_server.jobs.start.preparation import Setup
 
 _RIDGE = "ridge"
 _DEALT = ("row-by-row", "copies-together")
