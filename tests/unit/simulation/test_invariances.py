@@ -59,12 +59,11 @@ METHODS = installed(
     }
 )
 
-UNORDERED = [name for name in METHODS if name != "perfedavg"]
 OF_CLASSES = [
     (method, task)
-    for method in UNORDERED
+    for method in METHODS
     for task in ("binary", "classification")
-    if task == "binary" or method not in {"online", "online gradients", "ofskl", "vm-kofl"}
+    if task == "binary" or method not in {"online", "online gradients", "ofskl", "vm-kofl", "perfedavg"}
 ]
 """Streams take numbers and two classes."""
 BY_GRADIENTS = [

@@ -27,16 +27,30 @@ def num_weights(num_columns: int, hidden: int) -> int:
     return sum(rows * (columns + 1) for rows, columns in shapes(num_columns, hidden))
 
 
-def start(num_columns: int, hidden: int, seed: int) -> Floats:
+def start(num_columns: int, hidden: int, seed: int, *, mirrored: bool = False) -> Floats:
     """Weights of deviation sqrt(2/inputs), offsets 0.
 
-    Source: He, Zhang, Ren & Sun (2015), Section 2.2.
+    A mirrored start is for two classes: it says 1/2 for every row, and which of them is called 1 does not matter. Units
+    of the second hidden layer come in pairs of the same weights and of opposite weights at the output, whose offset is
+    1/2. So the network that learns 1 - y is that which learns y with the units of each pair exchanged. A last unit
+    without a partner has the weight 0 at the output.
+
+    Sources: He, Zhang, Ren & Sun (2015), Section 2.2; the pairs are of Zhang, Xu, Luo & Ma (2020), *A type of
+    generalization error induced by initialization in deep neural networks*.
     """
-    parts = []
-    for i, (rows, columns) in enumerate(shapes(num_columns, hidden)):
-        matrix = rng.stream(seed, "online", "network", str(i)).normal(rows, columns) * math.sqrt(2.0 / columns)
-        parts += [matrix.reshape(-1), np.zeros(rows)]
-    return np.concatenate(parts)
+    matrices = [
+        rng.stream(seed, "online", "network", str(i)).normal(rows, columns) * math.sqrt(2.0 / columns)
+        for i, (rows, columns) in enumerate(shapes(num_columns, hidden))
+    ]
+    offsets = [np.zeros(len(matrix)) for matrix in matrices]
+    if mirrored:
+        pairs = hidden // 2
+        _, second, output = matrices
+        second[pairs : 2 * pairs] = second[:pairs]
+        output[:, pairs : 2 * pairs] = -output[:, :pairs]
+        output[:, 2 * pairs :] = 0.0
+        offsets[-1][:] = 0.5
+    return np.concatenate([part.reshape(-1) for pair in zip(matrices, offsets, strict=True) for part in pair])
 
 
 def predict(weights: Floats, x: Floats, hidden: int) -> float:
@@ -59,11 +73,11 @@ def sizes(weights: Floats, x: Floats, hidden: int) -> Floats:
     """How much a row counts behind each number of `gradient`, in its layout, whatever its target.
 
     At a unit that is the size of all paths from it to the output, by the weights' absolute values and the units that
-    the row sets off, times |f(x)| + 1, which is at least the residual. Sizes of columns do not count.
+    the row sets off, times |f(x) - 1/2| + 1/2, which is at least the residual. Sizes of columns do not count.
     """
     h1, h2, out = _forward(weights, x, hidden)
     _, (w2, _), (w3, _) = _layers(weights, len(x), hidden)
-    of_output = np.abs(out) + 1.0
+    of_output = np.abs(out - 0.5) + 0.5
     second = (np.abs(w3).T @ of_output) * (h2 > 0.0)
     first = (np.abs(w2).T @ second) * (h1 > 0.0)
     parts = [np.repeat(first, len(x)), first, np.outer(second, h1), second, np.outer(of_output, h2), of_output]

@@ -15,6 +15,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
+from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.aggregate import norm
 from kernfed.maths.robust import MeanRule
 from kernfed.methods.online import meta as online_meta
@@ -259,10 +260,12 @@ class _Network:
     def __init__(self, setup: Setup, settings: PerFedAvgSettings, run: Run) -> None:
         self._settings = settings
         self._updates = Updates(run, settings.rule)
-        d = len(setup.agreed.mean)
-        resumed = run.resumed
-        start = online_meta.start(d, settings.hidden, setup.schema.seed) if resumed is None else resumed["weights"]
-        self.weights: Array = start
+        d, schema = len(setup.agreed.mean), setup.schema
+        self.weights: Array = (
+            online_meta.start(d, settings.hidden, schema.seed, mirrored=schema.task is LearningTask.BINARY)
+            if run.resumed is None
+            else run.resumed["weights"]
+        )
 
     def request(self, round_num: int, held: int, wait_s: float) -> MetaStepRequest:
         """See `online_rounds.Method.request`."""
