@@ -157,9 +157,9 @@ def data_schema(job: JobFile) -> DataSchema:
     """
     if job.data is None:
         raise ConfigError(f"method {job.method.name} touches no data, so there is nothing to check")
-    on_stream = method_of(job.method).reads_stream  # every row is of the stream, and far ones are left out there
-    whole = on_stream or method_of(job.method).all_rows
-    test_fraction = 0.0 if whole else job.data.test_fraction
+    method = method_of(job.method)
+    on_stream = method.reads_stream  # every row is of the stream
+    test_fraction = 0.0 if on_stream or method.all_rows else job.data.test_fraction
     plans, missing = job.data.plans, job.data.missing
     return DataSchema(
         task=job.data.task,
@@ -173,7 +173,7 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
-        clipped=job.data.standardise and job.data.scales == "clipped" and not whole,
+        clipped=job.data.standardise and job.data.scales == "clipped" and not method.all_rows,
         copies_together=job.data.split != "row-by-row",
         by_content=job.data.split in ("by-record", "by-content") and test_fraction > 0,
         on_stream=on_stream,

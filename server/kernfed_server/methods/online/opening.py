@@ -40,7 +40,7 @@ def adapted(job: JobFile) -> JobFile:
     """The job as its clients are prepared for it: every row is of the stream, and no lengthscale is agreed on."""
     if job.data is None:
         return job
-    data = job.data.model_copy(update={"test_fraction": 0.0, "scales": "moments"})
+    data = job.data.model_copy(update={"test_fraction": 0.0})
     return job.model_copy(update={"data": data, "features": job.features.model_copy(update={"lengthscale": 1.0})})
 
 

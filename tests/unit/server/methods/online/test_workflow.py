@@ -301,6 +301,18 @@ def test_absurd_targets_of_one_client_leave_the_others_alone(tmp_path: Path) -> 
     assert all(after[name]["mse"] < 1.3 * before[name]["mse"] for name in before)
 
 
+@pytest.mark.parametrize("value", [1e3, 1e9])
+def test_an_absurd_value_of_a_column_moves_no_scale(tmp_path: Path, value: float) -> None:
+    """The row is left out and counted, and all models are as good as without it."""
+    clean, spoiled = clients(tmp_path / "clean"), clients(tmp_path / "spoiled")
+    spoiled.rows["c1"][0][10, 0] = value
+    spoiled.restart("c1")
+    job = stream_job(**SMALL)
+    before, after = (finding(made.run(job)[1])["clients"] for made in (clean, spoiled))
+    assert [c["rows"] for c in after.values()] == [40, 39, 40]
+    assert all(after[name]["mse"] < 1.1 * before[name]["mse"] for name in before)
+
+
 class Lying(InProcessExchange):
     """One client sends gradients of a size that no rows have."""
 
