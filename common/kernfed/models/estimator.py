@@ -158,10 +158,11 @@ class Estimator(ABC):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
     def __repr__(self) -> str:
-        """Kind, target, columns and origin, in a line."""
+        """Kind, target, columns and origin, in a line, and what to know before it is used."""
         facts = self._facts()
         origin = f", {facts['job']}" if "job" in facts else ""
-        return f"<kernfed.{type(self).__name__}: {facts['predicts']} from {facts['from']}{origin}>"
+        note = f"; note: {facts['note']}" if "note" in facts else ""
+        return f"<kernfed.{type(self).__name__}: {facts['predicts']} from {facts['from']}{origin}{note}>"
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""

@@ -206,3 +206,10 @@ def test_it_shows_itself(tmp_path: Path) -> None:
     assert "&lt;b&gt;age&lt;/b&gt;" in page
     assert "<b>" not in page
     assert isinstance(estimator(make_model(LearningTask.REGRESSION)), Regressor)
+
+
+def test_it_shows_what_to_know_before_it_is_used(tmp_path: Path) -> None:
+    """A note of its job, as that it is nobody's personal model, is in the line and in the table."""
+    found = saved(tmp_path, LearningTask.BINARY, job={"name": "demo", "note": "of all rows alike"})
+    assert repr(found).endswith("; note: of all rows alike>")
+    assert "of all rows alike" in found._repr_html_()
