@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from kernfed import rng
 from kernfed.arrays import Integers
 from kernfed.maths.folds import deal
-
-Bools = npt.NDArray[np.bool_]
+from kernfed.methods.distill.blend import Bools
 
 _NUM_PARTS = 5
 

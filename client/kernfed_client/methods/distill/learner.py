@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.distill.blend import Gain, blend, distilled_share, gain
+from kernfed.methods.distill.blend import Bools, Gain, blend, distilled_share, gain
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
@@ -89,6 +89,8 @@ class Compared(NamedTuple):
     """Errors of the model of own rows and public points, (n, C)."""
     unit: Integers
     """Which rows were kept apart together, (n,)."""
+    near: Bools
+    """Which rows have a public point near them, (n,)."""
     targets: Floats
     """What was to be predicted, (n, C)."""
     spreads: tuple[Floats, Floats] | None = None
@@ -102,7 +104,7 @@ class Compared(NamedTuple):
     @property
     def share(self) -> float:
         """Weight of the distilled model in a mean of both."""
-        return distilled_share(self.alone, self.distilled, self.unit)
+        return distilled_share(self.alone, self.distilled, self.unit, self.near)
 
     def gain(self, share: float) -> Gain:
         """What such a mean gains over the model of own rows alone."""
@@ -134,12 +136,18 @@ class Lesson:
     """Weight of own rows."""
     unit: Integers
     """Which own rows are copies of each other, or of one group, (N,)."""
+    near: Bools
+    """Which own rows have a public point within a lengthscale of the job's kernel, (N,)."""
     seed: int
     """Of models that draw random numbers; this client's own."""
     free: bool = False
     """Whether kernel ridge regression has an intercept that costs nothing."""
     target_mean: Floats | None = None
     """Around which models without an intercept fit, (C,); None: 0."""
+
+    def only(self, rows: Bools) -> Lesson:
+        """The same of some of the own rows alone, (N,)."""
+        return replace(self, x=self.x[rows], y=self.y[rows], unit=self.unit[rows], near=self.near[rows])
 
     @property
     def comparable(self) -> bool:
@@ -199,11 +207,11 @@ class KernelLearner:
         del trained_round
         if not self._lesson.comparable:
             return None
-        free, unit = self._lesson.free, self._lesson.unit
-        alone = leave_out(self._kernel, self._x, self._y, self._own_ridge, unit, free=free)
+        lesson, unit = self._lesson, self._lesson.unit
+        alone = leave_out(self._kernel, self._x, self._y, self._own_ridge, unit, free=lesson.free)
         distilled = self.factored().leave_out(self._tensor(targets), unit)
         spreads = _array(alone.spread), _array(distilled.spread)
-        return Compared(_array(alone.errors), _array(distilled.errors), unit, self._lesson.y, spreads)
+        return Compared(_array(alone.errors), _array(distilled.errors), unit, lesson.near, lesson.y, spreads)
 
     def _deregulariser(self) -> Unshrunk:
         if self._unshrunk is None:

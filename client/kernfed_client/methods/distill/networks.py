@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_models import NetworkModelSection
+from kernfed.methods.distill.blend import Bools
 from kernfed.section import ACCEPTED
 from kernfed_client.data import kept_arrays
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.distill.import_class import import_class
-from kernfed_client.methods.distill.kept_apart import Bools, parts
+from kernfed_client.methods.distill.kept_apart import parts
 from kernfed_client.methods.distill.learner import Compared, Lesson
 from kernfed_client.models.private_model import Scorer
 
@@ -52,10 +52,9 @@ class NetworkLearner:
         """
         self._device, self._section = job.device, section
         self._twin: NetworkLearner | None = None
-        self._apart = lesson.x[:0], lesson.y[:0], lesson.unit[:0]
+        self._apart = lesson.only(np.zeros(len(lesson.x), dtype=bool) if apart is None else apart)
         if apart is not None:
-            self._apart = lesson.x[apart], lesson.y[apart], lesson.unit[apart]
-            lesson = replace(lesson, x=lesson.x[~apart], y=lesson.y[~apart], unit=lesson.unit[~apart])
+            lesson = lesson.only(~apart)
         elif lesson.comparable:
             # A network learns over all rounds, so rows are kept apart from the first one on, of a network of its own.
             self._twin = NetworkLearner(job, lesson, section, parts(lesson.unit, lesson.seed)[0])
@@ -102,9 +101,10 @@ class NetworkLearner:
         """See `Learner.compared`: by a second network that learns the same way without a fifth of the rows."""
         if self._twin is None:
             return None
-        x, y, unit = self._twin._apart
         own, distilled = self._twin.own(), self._twin.distilled(trained_round, targets, lasting=False)
-        return Compared(y - own.scores(x), y - distilled.scores(x), unit, y)
+        apart = self._twin._apart
+        alone, taught = (apart.y - model.scores(apart.x) for model in (own, distilled))
+        return Compared(alone, taught, apart.unit, apart.near, apart.y)
 
     def _pretrain(self) -> Weights:
         network = make_network(self._details).to(self._device)

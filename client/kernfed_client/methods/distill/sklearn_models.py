@@ -71,7 +71,7 @@ class SklearnLearner:
             own = self._fit(x[rest], y[rest], np.ones(int(rest.sum())))
             alone[apart] = y[apart] - own.scores(x[apart])
             distilled[apart] = y[apart] - self._fit_all(x[rest], y[rest], targets).scores(x[apart])
-        return Compared(alone, distilled, unit, y)
+        return Compared(alone, distilled, unit, self._lesson.near, y)
 
     def _fit_all(self, x: Floats, y: Floats, targets: Floats) -> _FittedSklearn:
         lesson = self._lesson

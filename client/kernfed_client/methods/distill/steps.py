@@ -5,8 +5,8 @@ Which model that is, is decided here: by the client's own file, or else it is th
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ import torch
 from kernfed import files, rng
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
-from kernfed.features.kernels import BLOCK
+from kernfed.features.kernels import BLOCK, check_kernel
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
-from kernfed.methods.distill.blend import Gain
+from kernfed.methods.distill.blend import Bools, Gain
 from kernfed.methods.distill.messages import (
     DistillationStarted,
     DistillRequest,
@@ -56,8 +56,8 @@ class _State:
     def __init__(self, learner: Learner, lesson: Lesson, request: StartDistillationRequest) -> None:
         self.learner = learner
         self.shape = len(lesson.public), lesson.y.shape[1]
+        self.near = lesson.near
         self.request = request
-        self._lesson = lesson
         self._compared: tuple[int, Floats, Compared | None] | None = None
 
     def compared(self, trained_round: int, targets: Floats) -> Compared | None:
@@ -66,17 +66,6 @@ class _State:
         if last is None or last[0] != trained_round or not np.array_equal(last[1], targets):
             self._compared = last = trained_round, targets, self.learner.compared(trained_round, targets)
         return last[2]
-
-    @functools.cached_property
-    def far_rows(self) -> float:
-        """Share of own rows without a public point within a lengthscale of the job's kernel."""
-        scales = np.asarray(self.request.kernel.lengthscales)
-        rows, points = (
-            torch.from_numpy(np.ascontiguousarray(x / scales)) for x in (self._lesson.x, self._lesson.public)
-        )
-        step = max(1, BLOCK // len(points))
-        far = sum(int((torch.cdist(part, points).amin(dim=1) > 1.0).sum()) for part in torch.split(rows, step))
-        return far / len(rows)
 
 
 def look_up(job: LocalJob, request: LookUpPublicSetRequest) -> PublicSetKnown:
@@ -112,11 +101,14 @@ def start(job: LocalJob, request: StartDistillationRequest) -> DistillationStart
     if content is None:
         raise JobStateMissingError("this client does not hold the job's public set; prepare it again")
     points = public_set.unpack(content, len(job.schema.features))
+    public = (points - job.mean) / job.deviation
+    check_kernel(request.kernel, public.shape[1])
     lesson = Lesson(
         x=job.x_train,
         y=encode_targets(job, job.targets_train),
-        public=(points - job.mean) / job.deviation,
+        public=public,
         unit=job.together(job.x_train),
+        near=_near(job.x_train, public, request.kernel.lengthscales),
         alpha=request.alpha or job.num_rows / max(request.total_rows, job.num_rows + 1),
         seed=rng.seed(request.seed, "learner", job.client, bound=2**31 - 1),
         free=request.free_intercept,
@@ -139,8 +131,8 @@ def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
     """Fit, and predict the public points."""
     state = _state(job)
     fitted = _fit(job, request, deregularise=request.deregularise, lasting=True)
-    num_far = round(state.far_rows * job.num_rows)
-    far = state.far_rows if told(num_far, job.file.policy.min_rows) else 0.0
+    num_far = int((~state.near).sum())
+    far = num_far / job.num_rows if told(num_far, job.file.policy.min_rows) else 0.0
     return PublicPredictions(num_rows=job.num_rows, predictions=fitted.public(), far_rows=far)
 
 
@@ -208,6 +200,16 @@ def _fit(
     return state.learner.distilled(
         request.trained_round, np.asarray(targets, dtype=np.float64), lasting=lasting, deregularise=deregularise
     )
+
+
+def _near(x: Floats, public: Floats, lengthscales: Sequence[float]) -> Bools:
+    """Which rows have a public point within a lengthscale of the job's kernel, (N,)."""
+    scales = np.asarray(lengthscales)
+    rows, points = (torch.from_numpy(np.ascontiguousarray(part / scales)) for part in (x, public))
+    step = max(1, BLOCK // len(points))
+    near = [torch.cdist(part, points).amin(dim=1) <= 1.0 for part in torch.split(rows, step)]
+    found: Bools = torch.cat(near).numpy()
+    return found
 
 
 def _target_mean(job: LocalJob, request: StartDistillationRequest) -> Floats | None:

@@ -9,25 +9,38 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kernfed.arrays import Floats, Integers
+
+Bools = npt.NDArray[np.bool_]
 
 SPREAD = 0.5
 """Standard deviation of the shares that are expected before any row is seen, around 0, which is own rows alone."""
 
 
-def distilled_share(alone: Floats, distilled: Floats, unit: Integers) -> float:
+def distilled_share(alone: Floats, distilled: Floats, unit: Integers, near: Bools) -> float:
     """Weight s of the distilled model in (1 - s) f_alone + s f_distilled, from 0 to 1.
 
     With errors e of the model of own rows alone, and d of the distilled one, least squares give
     s = -e'(d - e)/|d - e|². Its variance v is estimated by the scatter of the units' scores, and s is divided by
-    1 + v/`SPREAD`²: what few rows say of the distilled model counts little.
+    1 + v/`SPREAD`²: what few rows say of the distilled model counts little. Rows without a public point near them say
+    nothing of what public points teach: s is that of the rows near one, times the part that these are of all. Where a
+    mean with this weight has no less squared error over all rows, s is 0.
 
     Args:
         alone: Errors on held-out rows of the model of own rows alone, (n, C).
         distilled: Errors of the distilled model on the same rows, (n, C).
         unit: Which rows belong together, (n,); see `kernfed.maths.folds.units`.
+        near: Which rows have a public point near them, (n,).
     """
+    share = _least_squares(alone[near], distilled[near], unit[near]) * float(near.mean())
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = np.square(blend(alone, distilled, share)).sum()
+    return share if left < np.square(alone).sum() else 0.0
+
+
+def _least_squares(alone: Floats, distilled: Floats, unit: Integers) -> float:
     step = distilled - alone
     with np.errstate(over="ignore", invalid="ignore"):
         size = float(np.square(step).sum())

@@ -110,7 +110,8 @@ def kept_notes(kept: Mapping[str, OwnModelKept]) -> list[str]:
     if alone:
         notes.append(
             f"alone is better for {listed(alone)}: the model of own rows alone predicts rows that were kept apart "
-            "better than the distilled one, and is what was kept and measured as personal"
+            "better than the distilled one, or no row has a public point near it; it is what was kept and measured as "
+            "personal"
         )
     mixed = [
         f"{client} ({1.0 - reply.own_share:.0%})"

@@ -15,6 +15,7 @@ from kernfed.methods.distill.tensors.shrinkage import Unshrunk
 
 SPEC = KernelSpec(PointKernel.GAUSSIAN, (1.4,), False)
 RIDGE = 1e-3
+ALL = np.ones(400, dtype=bool)
 
 
 def test_the_share_is_that_of_least_squares_and_shrinks_with_its_variance() -> None:
@@ -26,34 +27,48 @@ def test_the_share_is_that_of_least_squares_and_shrinks_with_its_variance() -> N
     plain = -(alone * step).sum() / np.square(step).sum()
     scores = (step * (alone + plain * step)).sum(axis=1) / np.square(step).sum()
     expected = plain / (1 + np.square(scores).sum() / SPREAD**2)
-    found = distilled_share(alone, distilled, np.arange(400))
+    found = distilled_share(alone, distilled, np.arange(400), ALL[:400])
     assert found == pytest.approx(expected, rel=1e-12)
     assert 0.9 * plain < found < plain < 1.0
-    assert distilled_share(alone[:6], distilled[:6], np.arange(6)) < found
+    assert distilled_share(alone[:6], distilled[:6], np.arange(6), ALL[:6]) < found
 
 
 @pytest.mark.parametrize("distilled", [1.0, 3.0, np.inf, np.nan, 1e200])
 def test_nothing_is_taken_of_a_model_that_does_not_help(distilled: float) -> None:
     """Equal errors, worse ones and those that are no numbers leave own rows alone."""
     ones = np.ones((8, 1))
-    assert distilled_share(ones, distilled * ones, np.arange(8)) == 0.0
+    assert distilled_share(ones, distilled * ones, np.arange(8), ALL[:8]) == 0.0
 
 
 def test_all_is_taken_of_a_model_without_errors() -> None:
     """And no more than all."""
     alone = np.linspace(1.0, 2.0, 30)[:, None]
-    assert distilled_share(alone, np.zeros_like(alone), np.arange(30)) == 1.0
-    assert distilled_share(alone, 0.5 * alone, np.arange(30)) == 1.0
+    assert distilled_share(alone, np.zeros_like(alone), np.arange(30), ALL[:30]) == 1.0
+    assert distilled_share(alone, 0.5 * alone, np.arange(30), ALL[:30]) == 1.0
 
 
 def test_copies_of_rows_say_nothing_more() -> None:
     """Four copies of each row give the share that the rows give once."""
     random = np.random.default_rng(2)
     alone, distilled = random.normal(size=(9, 1)), 0.5 * random.normal(size=(9, 1))
-    once = distilled_share(alone, distilled, np.arange(9))
-    again = distilled_share(np.tile(alone, (4, 1)), np.tile(distilled, (4, 1)), np.tile(np.arange(9), 4))
+    once = distilled_share(alone, distilled, np.arange(9), ALL[:9])
+    again = distilled_share(np.tile(alone, (4, 1)), np.tile(distilled, (4, 1)), np.tile(np.arange(9), 4), ALL[:36])
     assert again == pytest.approx(once, rel=1e-12)
     assert 0.0 < once < 1.0
+
+
+def test_rows_far_from_every_public_point_say_nothing_of_it() -> None:
+    """The share is that of the other rows, times the part that they are of all; without any, or where these lose, 0."""
+    random = np.random.default_rng(3)
+    alone = random.normal(size=(40, 1))
+    distilled = 0.5 * alone + 0.2 * random.normal(size=(40, 1))
+    near = np.arange(40) % 4 == 0
+    of_near = distilled_share(alone[near], distilled[near], np.arange(10), ALL[:10])
+    distilled[~near] = alone[~near]
+    assert distilled_share(alone, distilled, np.arange(40), near) == pytest.approx(0.25 * of_near, rel=1e-12)
+    assert distilled_share(alone, distilled, np.arange(40), ~ALL[:40]) == 0.0
+    distilled[~near] = 5.0
+    assert distilled_share(alone, distilled, np.arange(40), near) == 0.0
 
 
 def test_the_gain_has_the_scatter_of_fresh_draws() -> None:
@@ -95,7 +110,7 @@ def _draw(seed: int, num_points: int) -> tuple[float, float, float]:
     for ((x, y), (x_test, y_test)), alone, teach in zip(clients, own, taught, strict=True):
         unit = units(x.numpy())
         held_out = leave_out(SPEC, x, y, RIDGE, unit, free=True).errors, teach.leave_out(w, unit).errors
-        share = distilled_share(held_out[0].numpy(), held_out[1].numpy(), unit)
+        share = distilled_share(held_out[0].numpy(), held_out[1].numpy(), unit, ALL[: len(unit)])
         a, d = alone(x_test), teach.model(w)(x_test)
         sums += [float((p - y_test).square().mean()) / 3 for p in (a, a + share * (d - a), d)]
     return float(sums[0]), float(sums[1]), float(sums[2])
