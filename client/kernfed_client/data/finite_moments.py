@@ -11,6 +11,11 @@ from kernfed.maths.statistics import Moments, moments
 from kernfed_client.data.reading.partitions import LocalData
 
 
+def clips_scales(schema: DataSchema) -> bool:
+    """Whether training rows that stand far out set no scale; those of a stream never do."""
+    return schema.clipped or schema.on_stream
+
+
 def finite_moments(data: LocalData, schema: DataSchema, dataset: str) -> tuple[Moments, tuple[int, ...]]:
     """Compute the moments of each feature column over the training rows, without those far out where the job says so.
 
@@ -23,7 +28,7 @@ def finite_moments(data: LocalData, schema: DataSchema, dataset: str) -> tuple[M
     x, far = data.train.x, None
     with np.errstate(over="ignore", invalid="ignore"):
         m = moments(x)
-        if schema.clipped and np.isfinite(m.sum_squares).all():
+        if clips_scales(schema) and np.isfinite(m.sum_squares).all():
             x, far = clip_rows(x)
             m = moments(x) if far.any() else m
     for name, finite in zip(schema.features, np.isfinite(m.mean) & np.isfinite(m.sum_squares), strict=True):

@@ -14,6 +14,7 @@ from kernfed.maths.few.limits import whole_limit
 from kernfed.maths.few.rows import without_few
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.described import Described
+from kernfed_client.data.finite_moments import clips_scales
 from kernfed_client.data.guards.split import COMBINED_RULES
 from kernfed_client.data.reading.partition_data import PartitionData
 
@@ -82,7 +83,7 @@ def scale(
         )
     _check_classes(classes, schema.task, data.classes)
     index = {name: i for i, name in enumerate(classes)}
-    x_train = clip_rows(data.train.x)[0] if schema.clipped else data.train.x
+    x_train = clip_rows(data.train.x)[0] if clips_scales(schema) else data.train.x
     multiple = least if data.rules >= COMBINED_RULES else 1
     return Scaled(
         task=schema.task,

@@ -173,7 +173,7 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
-        clipped=job.data.standardise and job.data.scales == "clipped" and not method.all_rows,
+        clipped=job.data.standardise and job.data.scales == "clipped" and not (on_stream or method.all_rows),
         copies_together=job.data.split != "row-by-row",
         by_content=job.data.split in ("by-record", "by-content") and test_fraction > 0,
         on_stream=on_stream,

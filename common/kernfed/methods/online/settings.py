@@ -38,6 +38,7 @@ class StreamSettings(MethodSection):
         NO_RIDGE_ALONE,
         Unused(MAX_SHARE, "counts the rows that each stream brings"),
         Unused(ROW_QUORUM, "counts the rows that each stream brings"),
+        Unused("data.scales", "sets scales without the rows that stand far out, and learns from them by its own rules"),
         Unused("data.unseen_classes", "takes every class that `classes` names, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
         Unused("data.split", "measures every prediction before its target is used"),
