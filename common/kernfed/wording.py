@@ -11,6 +11,8 @@ MAX_LISTED = 12
 
 MAX_CLASS_NAME = 256
 """Characters of a class's name."""
+_LEAST_P = 1e-4
+"""A p-value below it is told so."""
 
 
 def clean(text: str) -> str:
@@ -26,6 +28,16 @@ def is_class_name(text: str) -> bool:
 def number(value: float) -> str:
     """A number for reading: four significant digits."""
     return f"{value:.4g}"
+
+
+def p_value(value: float, equal: str = "") -> str:
+    """A p-value for reading: four digits behind the point, or that it is below all of them.
+
+    Args:
+        value: Between 0 and 1.
+        equal: What comes before a number that is told.
+    """
+    return f"< {_LEAST_P:g}" if value < _LEAST_P else f"{equal}{value:.4f}"
 
 
 def duration(seconds: float, digits: int = 1) -> str:

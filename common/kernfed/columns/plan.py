@@ -119,6 +119,11 @@ def feature_names(plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
     return tuple(name for plan in plans for name in plan.names)
 
 
+def reference_columns(plans: Sequence[ColumnPlan]) -> frozenset[str]:
+    """The feature column of each category's first level: those of all levels add up to a constant."""
+    return frozenset(plan.names[0] for plan in plans if plan.kind is ColumnKind.CATEGORY)
+
+
 def as_asked(agreed: Sequence[ColumnPlan], plans: Sequence[ColumnPlan]) -> tuple[ColumnPlan, ...]:
     """Agreed plans without what clients were to agree on, by the plans of a job: the same as these where it is its."""
     found = []

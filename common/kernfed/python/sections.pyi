@@ -9,6 +9,7 @@ from kernfed.section import MethodSection
 
 __all__ = [
     "Cohort",
+    "Cox",
     "Data",
     "Describe",
     "Distill",
@@ -50,6 +51,22 @@ class Cohort(CohortSection):
         grace_s: float = ...,
         wait_s: float = ...,
     ) -> None: ...
+
+class Cox(MethodSection):
+    """Cox's proportional hazards of all rows, with a baseline of its own at each client: hazard ratios."""
+
+    def __init__(
+        self,
+        *,
+        event: str = ...,
+        ties: Literal["efron", "breslow"] = ...,
+        errors: Literal["model", "robust"] = ...,
+        baseline: bool = ...,
+        confidence: float = ...,
+        rounds: int = ...,
+        tolerance: float = ...,
+    ) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
 
 class Data(DataSection):
     """The form of every client's data."""

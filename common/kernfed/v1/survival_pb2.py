@@ -25,15 +25,25 @@ _sym_db = _symbol_database.Default()
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/survival.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"\xd5\x01\n\rSurvivalTimes\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12!\n\x05group\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05times\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06\x64\x65\x61ths\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x08\x63\x65nsored\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nfew_joined\x18\x07 \x01(\x08\"?\n\x14SurvivalTimesRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0c\n\x04grid\x18\x03 \x03(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/survival.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"\xd5\x01\n\rSurvivalTimes\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0e\n\x06groups\x18\x02 \x03(\t\x12!\n\x05group\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05times\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06\x64\x65\x61ths\x18\x05 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12$\n\x08\x63\x65nsored\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nfew_joined\x18\x07 \x01(\x08\"?\n\x14SurvivalTimesRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\x12\x0c\n\x04grid\x18\x03 \x03(\x01\"\x84\x01\n\x07\x43oxSums\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x0e\n\x06\x64\x65\x61ths\x18\x02 \x01(\x04\x12$\n\x08gradient\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07hessian\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04loss\x18\x05 \x01(\x01\"\x83\x01\n\x0e\x43oxSumsRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\x1e\n\x04ties\x18\x02 \x01(\x0e\x32\x10.kernfed.v1.Ties\x12\x18\n\x10num_coefficients\x18\x03 \x01(\x04\x12(\n\x0c\x63oefficients\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xf0\x01\n\x06\x43oxEnd\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06scores\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_groups\x18\x03 \x01(\x04\x12\r\n\x05pairs\x18\x04 \x01(\x04\x12\x12\n\nconcordant\x18\x05 \x01(\x04\x12\r\n\x05\x65qual\x18\x06 \x01(\x04\x12!\n\x05times\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06\x64\x65\x61ths\x18\x08 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12#\n\x07hazards\x18\t \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\xa4\x01\n\rCoxEndRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\x1e\n\x04ties\x18\x02 \x01(\x0e\x32\x10.kernfed.v1.Ties\x12\x18\n\x10num_coefficients\x18\x03 \x01(\x04\x12(\n\x0c\x63oefficients\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06robust\x18\x05 \x01(\x08\x12\x10\n\x08\x62\x61seline\x18\x06 \x01(\x08*>\n\x04Ties\x12\x14\n\x10TIES_UNSPECIFIED\x10\x00\x12\x0e\n\nTIES_EFRON\x10\x01\x12\x10\n\x0cTIES_BRESLOW\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.survival_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TIES']._serialized_start=1026
+  _globals['_TIES']._serialized_end=1088
   _globals['_SURVIVALTIMES']._serialized_start=67
   _globals['_SURVIVALTIMES']._serialized_end=280
   _globals['_SURVIVALTIMESREQUEST']._serialized_start=282
   _globals['_SURVIVALTIMESREQUEST']._serialized_end=345
+  _globals['_COXSUMS']._serialized_start=348
+  _globals['_COXSUMS']._serialized_end=480
+  _globals['_COXSUMSREQUEST']._serialized_start=483
+  _globals['_COXSUMSREQUEST']._serialized_end=614
+  _globals['_COXEND']._serialized_start=617
+  _globals['_COXEND']._serialized_end=857
+  _globals['_COXENDREQUEST']._serialized_start=860
+  _globals['_COXENDREQUEST']._serialized_end=1024
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import kernfed.v1.tensor_pb2
 import sys
@@ -18,6 +19,30 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _Ties:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _TiesEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Ties.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TIES_UNSPECIFIED: _Ties.ValueType  # 0
+    """Never sent; refused."""
+    TIES_EFRON: _Ties.ValueType  # 1
+    """`efron`."""
+    TIES_BRESLOW: _Ties.ValueType  # 2
+    """`breslow`."""
+
+class Ties(_Ties, metaclass=_TiesEnumTypeWrapper):
+    """The rule for events at one time."""
+
+TIES_UNSPECIFIED: Ties.ValueType  # 0
+"""Never sent; refused."""
+TIES_EFRON: Ties.ValueType  # 1
+"""`efron`."""
+TIES_BRESLOW: Ties.ValueType  # 2
+"""`breslow`."""
+Global___Ties: typing_extensions.TypeAlias = Ties
 
 @typing.final
 class SurvivalTimes(google.protobuf.message.Message):
@@ -101,3 +126,177 @@ class SurvivalTimesRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["by", b"by", "event", b"event", "grid", b"grid"]) -> None: ...
 
 Global___SurvivalTimesRequest: typing_extensions.TypeAlias = SurvivalTimesRequest
+
+@typing.final
+class CoxSums(google.protobuf.message.Message):
+    """The partial likelihood of a client's rows, and its derivatives, over rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    DEATHS_FIELD_NUMBER: builtins.int
+    GRADIENT_FIELD_NUMBER: builtins.int
+    HESSIAN_FIELD_NUMBER: builtins.int
+    LOSS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    deaths: builtins.int
+    """Rows in which the event came. From 0 to 2^53."""
+    loss: builtins.float
+    """Minus the log-likelihood. At least 0."""
+    @property
+    def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Of the log-likelihood. Shape (K)."""
+
+    @property
+    def hessian(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Minus the second derivatives. Shape (K, K)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        deaths: builtins.int = ...,
+        gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        hessian: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        loss: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["gradient", b"gradient", "hessian", b"hessian"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deaths", b"deaths", "gradient", b"gradient", "hessian", b"hessian", "loss", b"loss", "num_rows", b"num_rows"]) -> None: ...
+
+Global___CoxSums: typing_extensions.TypeAlias = CoxSums
+
+@typing.final
+class CoxSumsRequest(google.protobuf.message.Message):
+    """Partial likelihood, gradient and Hessian at some coefficients."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: builtins.int
+    TIES_FIELD_NUMBER: builtins.int
+    NUM_COEFFICIENTS_FIELD_NUMBER: builtins.int
+    COEFFICIENTS_FIELD_NUMBER: builtins.int
+    event: builtins.str
+    """Column that says whether the event came; empty: it came in each row. At most 256 characters."""
+    ties: Global___Ties.ValueType
+    """The rule for events at one time."""
+    num_coefficients: builtins.int
+    """Coefficients K. From 1 to 10,000. Binds K."""
+    @property
+    def coefficients(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """At which to compute. Shape (K)."""
+
+    def __init__(
+        self,
+        *,
+        event: builtins.str = ...,
+        ties: Global___Ties.ValueType = ...,
+        num_coefficients: builtins.int = ...,
+        coefficients: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["coefficients", b"coefficients"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["coefficients", b"coefficients", "event", b"event", "num_coefficients", b"num_coefficients", "ties", b"ties"]) -> None: ...
+
+Global___CoxSumsRequest: typing_extensions.TypeAlias = CoxSumsRequest
+
+@typing.final
+class CoxEnd(google.protobuf.message.Message):
+    """What standard errors, concordance and the baseline hazard are made of, at the last coefficients."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    SCORES_FIELD_NUMBER: builtins.int
+    NUM_GROUPS_FIELD_NUMBER: builtins.int
+    PAIRS_FIELD_NUMBER: builtins.int
+    CONCORDANT_FIELD_NUMBER: builtins.int
+    EQUAL_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    DEATHS_FIELD_NUMBER: builtins.int
+    HAZARDS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_groups: builtins.int
+    """Groups; rows where they have none. From 1 to 2^53."""
+    pairs: builtins.int
+    """Pairs of rows of which one had the event while the other was there. From 0 to 2^53."""
+    concordant: builtins.int
+    """Those in which the one with the event has the greater risk. From 0 to 2^53."""
+    equal: builtins.int
+    """Those with equal risks. From 0 to 2^53."""
+    @property
+    def scores(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Sum over groups of rows of the outer product of each group's score residuals, over rows; 0 where nobody asked.
+        Shape (K, K).
+        """
+
+    @property
+    def times(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Ascending; each is a mean over as many events as the policy says. Shape (H)."""
+
+    @property
+    def deaths(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Events of each. Shape (H). Each from 0 to 2^40."""
+
+    @property
+    def hazards(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Increments of the cumulative baseline hazard there, of a row at the columns' means. Shape (H)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        scores: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        num_groups: builtins.int = ...,
+        pairs: builtins.int = ...,
+        concordant: builtins.int = ...,
+        equal: builtins.int = ...,
+        times: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        deaths: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        hazards: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["deaths", b"deaths", "hazards", b"hazards", "scores", b"scores", "times", b"times"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["concordant", b"concordant", "deaths", b"deaths", "equal", b"equal", "hazards", b"hazards", "num_groups", b"num_groups", "num_rows", b"num_rows", "pairs", b"pairs", "scores", b"scores", "times", b"times"]) -> None: ...
+
+Global___CoxEnd: typing_extensions.TypeAlias = CoxEnd
+
+@typing.final
+class CoxEndRequest(google.protobuf.message.Message):
+    """Score residuals by group, concordance, and the baseline hazard at some coefficients."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: builtins.int
+    TIES_FIELD_NUMBER: builtins.int
+    NUM_COEFFICIENTS_FIELD_NUMBER: builtins.int
+    COEFFICIENTS_FIELD_NUMBER: builtins.int
+    ROBUST_FIELD_NUMBER: builtins.int
+    BASELINE_FIELD_NUMBER: builtins.int
+    event: builtins.str
+    """Column that says whether the event came; empty: it came in each row. At most 256 characters."""
+    ties: Global___Ties.ValueType
+    """The rule for events at one time."""
+    num_coefficients: builtins.int
+    """Coefficients K. From 1 to 10,000. Binds K."""
+    robust: builtins.bool
+    """Whether score residuals by group are wanted."""
+    baseline: builtins.bool
+    """Whether the baseline hazard is wanted."""
+    @property
+    def coefficients(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """At which to compute. Shape (K)."""
+
+    def __init__(
+        self,
+        *,
+        event: builtins.str = ...,
+        ties: Global___Ties.ValueType = ...,
+        num_coefficients: builtins.int = ...,
+        coefficients: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        robust: builtins.bool = ...,
+        baseline: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["coefficients", b"coefficients"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["baseline", b"baseline", "coefficients", b"coefficients", "event", b"event", "num_coefficients", b"num_coefficients", "robust", b"robust", "ties", b"ties"]) -> None: ...
+
+Global___CoxEndRequest: typing_extensions.TypeAlias = CoxEndRequest

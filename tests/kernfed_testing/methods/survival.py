@@ -36,7 +36,7 @@ def rows_of(sizes: Mapping[str, int] | None = None, seed: int = 4, digits: int =
         arm, x = random.integers(3, size=size), random.normal(size=size)
         true = random.exponential(4.0 + 2.0 * i, size) / np.exp(0.3 * arm + 0.5 * x)
         seen = random.uniform(1.0, 12.0, size)
-        time = np.maximum(np.minimum(true, seen).round(digits), 0.1)
+        time = np.maximum(np.minimum(true, seen).round(digits), 10.0**-digits)
         table = np.column_stack([true <= seen, arm, x]).astype(np.float64)
         found[name] = Rows(table, time, np.zeros((0, 3)), np.zeros(0))
     return found

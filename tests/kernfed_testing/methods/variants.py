@@ -91,6 +91,8 @@ METHODS = installed(
         "glm": {"name": "glm"},
         "glm robust": {"name": "glm", "family": "gaussian", "errors": "robust", "offset": "x2", "intercept": False},
         "kaplan-meier": {"name": "kaplan-meier"},
+        "cox": {"name": "cox"},
+        "cox robust": {"name": "cox", "ties": "breslow", "errors": "robust", "baseline": False},
         "probe": {"name": "probe", "rounds": 2, "payload_bytes": 80},
     }
 )

@@ -5,26 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kernfed.maths.likelihood.inference import Coefficient
 from kernfed.methods.finding import UNLESS_NONE, Finding
 
 INTERCEPT = "(intercept)"
-
-
-@dataclass(frozen=True, slots=True)
-class Coefficient:
-    """One coefficient, in the units of its column."""
-
-    name: str
-    estimate: float
-    error: float
-    """Standard error."""
-    statistic: float
-    """Estimate over error."""
-    p_value: float
-    """Of the hypothesis that the coefficient is 0, two-sided."""
-    low: float
-    """Of the confidence interval."""
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

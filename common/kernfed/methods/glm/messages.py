@@ -12,23 +12,13 @@ from typing import Annotated
 
 import numpy as np
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Exact, Kind, Name, Range, Reply, Request, Rows, Shape, Stated
+from kernfed.maths.likelihood.inference import not_semidefinite
 from kernfed.methods.glm.families import FamilyName
-
-_ROUNDING = 1e-8
-"""Relative rounding of sums."""
 
 Coefficients = Annotated[Array, Shape("K"), Exact()]
 Square = Annotated[Array, Shape("K", "K"), Exact()]
-
-
-def _not_semidefinite(matrix: Floats, what: str) -> Iterator[str]:
-    size = float(np.abs(matrix).max(initial=0.0))
-    if np.abs(matrix - matrix.T).max(initial=0.0) > _ROUNDING * size:
-        yield f"states a {what} that is not symmetric"
-    elif size and float(np.linalg.eigvalsh(matrix)[0]) < -_ROUNDING * size * len(matrix):
-        yield f"states a {what} that is not positive semidefinite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +70,7 @@ class GlmSums(Reply):
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
         del stated
-        yield from _not_semidefinite(self.hessian.astype(np.float64), "Hessian")
+        yield from not_semidefinite(self.hessian.astype(np.float64), "Hessian")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +111,8 @@ class GlmEnd(Reply):
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
-        yield from _not_semidefinite(self.information.astype(np.float64), "matrix of information")
-        yield from _not_semidefinite(self.scores.astype(np.float64), "matrix of scores")
+        yield from not_semidefinite(self.information.astype(np.float64), "matrix of information")
+        yield from not_semidefinite(self.scores.astype(np.float64), "matrix of scores")
         if self.num_groups > stated.num_rows:
             yield f"states {self.num_groups} groups of {stated.num_rows} rows"
 

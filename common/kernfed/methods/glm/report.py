@@ -5,10 +5,7 @@ from __future__ import annotations
 from kernfed.methods.finding import reading
 from kernfed.methods.glm.finding import GlmFinding
 from kernfed.report.sections import Overview, Section, TableOf
-from kernfed.wording import number
-
-_LEAST = 1e-4
-"""A p-value below it is shown so."""
+from kernfed.wording import number, p_value
 
 
 def glm_section(finding: GlmFinding) -> Section:
@@ -43,7 +40,7 @@ def _table(finding: GlmFinding) -> TableOf:
             number(found.estimate),
             number(found.error),
             f"{found.statistic:.2f}",
-            f"< {_LEAST:g}" if found.p_value < _LEAST else f"{found.p_value:.4f}",
+            p_value(found.p_value),
             number(found.low),
             number(found.high),
         ]

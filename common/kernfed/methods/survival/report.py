@@ -6,10 +6,8 @@ from kernfed.methods.finding import reading
 from kernfed.methods.survival.finding import Curve, KaplanMeierFinding, LogRank
 from kernfed.report.charts import Series, line_chart
 from kernfed.report.sections import Chart, Overview, Section, TableOf
-from kernfed.wording import number
+from kernfed.wording import number, p_value
 
-_LEAST = 1e-4
-"""A p-value below it is shown so."""
 _DRAWN = 8
 """Groups in a picture; the table has them all."""
 
@@ -36,8 +34,8 @@ def words(finding: KaplanMeierFinding) -> str:
 
 
 def _tested(test: LogRank) -> str:
-    p = f"p < {_LEAST:g}" if test.p_value < _LEAST else f"p = {test.p_value:.4f}"
-    return f"chi-squared {number(test.statistic)} with {test.freedom} degrees of freedom, {p}"
+    p = p_value(test.p_value, equal="= ")
+    return f"chi-squared {number(test.statistic)} with {test.freedom} degrees of freedom, p {p}"
 
 
 def _chart(finding: KaplanMeierFinding) -> Chart:

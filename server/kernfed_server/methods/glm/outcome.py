@@ -10,11 +10,11 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, fingerprint, make_spec
+from kernfed.maths.likelihood.inference import Units, coefficients, covariance
+from kernfed.maths.likelihood.iteration import Sums
 from kernfed.maths.losses import Link
 from kernfed.methods.glm.families import FAMILIES
 from kernfed.methods.glm.finding import INTERCEPT, GlmFinding
-from kernfed.methods.glm.inference import Units, coefficients, covariance
-from kernfed.methods.glm.iteration import Sums
 from kernfed.methods.glm.messages import GlmEnd
 from kernfed.methods.glm.settings import GlmSettings
 from kernfed.models.global_model import GlobalModel

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import DataError
+from kernfed.errors import DataError, NotConvergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
+from kernfed.maths.likelihood.inference import lacking_rank
+from kernfed.maths.likelihood.iteration import Iteration, Sums
 from kernfed.maths.losses import Link
 from kernfed.methods.glm.families import FAMILIES, Family, FamilyName
 from kernfed.methods.glm.finding import INTERCEPT, GlmFinding
-from kernfed.methods.glm.inference import lacking_rank
-from kernfed.methods.glm.iteration import Iteration, Sums
 from kernfed.methods.glm.messages import GlmEndRequest, GlmStart, GlmStartRequest, GlmSums, GlmSumsRequest
 from kernfed.methods.glm.settings import GlmSettings
-from kernfed.methods.glm.table import BESIDE, CoefficientTable
 from kernfed.models.beside import ModelsBeside
+from kernfed.models.coefficient_table import BESIDE, CoefficientTable
+from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
@@ -58,7 +59,7 @@ async def run(setup: Setup, settings: GlmSettings, cohort: Cohort, run: Run) -> 
             break
     if fit.finding is None:
         raise DataError("the job has no rounds left, and no coefficients; submit it again")
-    return ModelsBeside(model_of(setup, fit.finding, settings), {BESIDE: CoefficientTable(fit.finding)})
+    return ModelsBeside(model_of(setup, fit.finding, settings), {BESIDE: CoefficientTable(fit.finding.coefficients)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,20 @@ class _Fit:
         curved = self.family.link is not Link.IDENTITY
         self.iteration, step = self.iteration.stepped(sums.pooled, dispersion=self._dispersion(sums), curved=curved)
         if not self.family.dispersed:
-            self.iteration.refuse_infinite(step, self.names, self.family_name)
+            self._refuse_infinite(step)
         return self.iteration.distance <= self.settings.tolerance
+
+    def _refuse_infinite(self, step: Floats) -> None:
+        told = self.iteration.infinite(step, self.names)
+        told = tuple(name for name in told if name != INTERCEPT) or told  # at the columns' means, which it follows
+        binomial = self.family_name is FamilyName.BINOMIAL
+        why = "tell the two classes apart, or nearly" if binomial else "tell rows of count 0 apart"
+        if told:
+            raise NotConvergedError(
+                f"coefficients of {listed(told)} grow without end, since these columns {why} (separation): the "
+                "likelihood has no maximum; leave them out, join levels with few rows, or use method newton, whose "
+                "ridge keeps them finite"
+            )
 
     async def finish(self, coefficients: Floats, sums: _Told, *, arrived: bool) -> None:
         """Ask for what standard errors are made of, and tell the result."""

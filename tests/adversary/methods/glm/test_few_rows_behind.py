@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.glm.iteration import Iteration
+from kernfed.maths.likelihood.iteration import Iteration
 from kernfed.methods.glm.messages import GlmSums
 from kernfed_testing.hostile.adversary import COLUMNS, Target, guards, held, rows
 

@@ -12,25 +12,30 @@ from kernfed_simulation.run import simulate
 from kernfed_testing.federation import Federation
 
 NAMES = ["a", "b"]
-JOB = """
-name = "curves"
-[method]
-name = "kaplan-meier"
+DATA = """
 event = "ill"
 [data]
 task = "regression"
 target = "age"
 features = ["ill", "dose"]
 """
+JOBS = {
+    "kaplan-meier.csv": f'name = "curves"\n[method]\nname = "kaplan-meier"{DATA}',
+    "coefficients-table.csv": f'name = "hazards"\n[method]\nname = "cox"\nerrors = "robust"{DATA}',
+}
 
 
 async def test_network_equals_one_process(tmp_path: Path) -> None:
-    """The file of the curves has the same bytes, and clients hold the requests to the signed file."""
+    """Files of curves and of hazard ratios have the same bytes, and clients hold the requests to the signed file."""
     async with Federation(tmp_path, NAMES) as fed:
-        ended = await fed.run(JOB)
-        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
-        (table,) = await fed.operator.fetch(ended.info.job_id, tmp_path / "fetched", ("kaplan-meier.csv",))
+        tables = {}
+        for name, job in JOBS.items():
+            ended = await fed.run(job)
+            assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+            (tables[name],) = await fed.operator.fetch(ended.info.job_id, tmp_path / "fetched" / name, (name,))
         files = [fed.client_folder(name) / "client.toml" for name in NAMES]
-        jobs = from_client_files(files, tmp_path / "state")
-        await asyncio.to_thread(simulate, parse_job(JOB), jobs, text=JOB, out=tmp_path / "simulated")
-    assert table.read_bytes() == (tmp_path / "simulated" / "kaplan-meier.csv").read_bytes()
+        for name, job in JOBS.items():
+            jobs = from_client_files(files, tmp_path / "state" / name)
+            await asyncio.to_thread(simulate, parse_job(job), jobs, text=job, out=tmp_path / "simulated" / name)
+    for name, table in tables.items():
+        assert table.read_bytes() == (tmp_path / "simulated" / name / name).read_bytes()

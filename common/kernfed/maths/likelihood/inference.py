@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.methods.glm.finding import Coefficient
 from kernfed.wording import listed
 
 _SINGULAR = 1e-11
 """Least eigenvalue of a Hessian with a diagonal of 1 from which on columns are told apart."""
+_ROUNDING = 1e-8
+"""Relative rounding of sums."""
 _PART = 0.2
 """A column takes part in a sum of columns where its coefficient is at least this part of the greatest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """One coefficient, in the units of its column."""
+
+    name: str
+    estimate: float
+    error: float
+    """Standard error."""
+    statistic: float
+    """Estimate over error."""
+    p_value: float
+    """Of the hypothesis that the coefficient is 0, two-sided."""
+    low: float
+    """Of the confidence interval."""
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,15 @@ class Units:
         if first:
             found[0, 1:] = -self.mean / self.deviation
         return found
+
+
+def not_semidefinite(matrix: Floats, what: str) -> Iterator[str]:
+    """Why a matrix (K, K) can be no sum of outer products, in words; nothing: it can."""
+    size = float(np.abs(matrix).max(initial=0.0))
+    if np.abs(matrix - matrix.T).max(initial=0.0) > _ROUNDING * size:
+        yield f"states a {what} that is not symmetric"
+    elif size and float(np.linalg.eigvalsh(matrix)[0]) < -_ROUNDING * size * len(matrix):
+        yield f"states a {what} that is not positive semidefinite"
 
 
 def lacking_rank(hessian: Floats, names: Sequence[str]) -> str:

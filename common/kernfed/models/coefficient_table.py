@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kernfed import files
-from kernfed.methods.glm.finding import Coefficient, GlmFinding
+from kernfed.maths.likelihood.inference import Coefficient
 
 BESIDE: Final = "coefficients"
 """What the name of the file begins with among a job's files: `coefficients-table.csv`."""
@@ -20,12 +20,12 @@ CSV: Final = "table.csv"
 class CoefficientTable:
     """A line for each coefficient."""
 
-    finding: GlmFinding
+    coefficients: tuple[Coefficient, ...]
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `table.csv` to a folder."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(field.name for field in fields(Coefficient))
-        writer.writerows(asdict(found).values() for found in self.finding.coefficients)
+        writer.writerows(asdict(found).values() for found in self.coefficients)
         files.replace(Path(folder) / CSV, out.getvalue().encode(), durable=durable)

@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.errors import NotConvergedError
-from kernfed.methods.glm.finding import INTERCEPT
-from kernfed.wording import listed
 
 MOST_STEP = 2.0
 """Longest step of a coefficient, of a column scaled to deviation 1, where the link is not the identity."""
@@ -100,23 +97,17 @@ class Iteration:
         )
         return moved, step
 
-    def refuse_infinite(self, step: Floats, names: Sequence[str], family: str) -> None:
-        """Refuse to go on where coefficients have no end, as where columns tell two classes apart.
+    def infinite(self, step: Floats, names: Sequence[str]) -> tuple[str, ...]:
+        """Names of coefficients that have no end, as where columns tell two classes apart; none: all have one.
 
-        Raises:
-            NotConvergedError: They have none; names the columns.
+        Args:
+            step: The last one, (K,).
+            names: Of the coefficients, K of them.
         """
         if self.num_slow < _MOST_SLOW:
-            return
+            return ()
         size = np.abs(step)
-        told = [name for name, one in zip(names, size, strict=True) if one >= _PART * size.max()]
-        told = [name for name in told if name != INTERCEPT] or told  # at the columns' means, which it follows
-        why = "tell the two classes apart, or nearly" if family == "binomial" else "tell rows of count 0 apart"
-        raise NotConvergedError(
-            f"coefficients of {listed(told)} grow without end, since these columns {why} (separation): the likelihood "
-            "has no maximum; leave them out, join levels with few rows, or use method newton, whose ridge keeps them "
-            "finite"
-        )
+        return tuple(name for name, one in zip(names, size, strict=True) if one >= _PART * size.max())
 
     def to_arrays(self) -> dict[str, Array]:
         """The state for a checkpoint."""
