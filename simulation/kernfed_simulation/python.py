@@ -16,7 +16,6 @@ from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import log_to_stderr
 from kernfed.errors import ConfigError, KernfedError, UnknownArtifactError, UnknownClientError
 from kernfed.federation.events import JobEvent
-from kernfed.jobs.job_file import data_schema
 from kernfed.jobs.named_files import attach_files
 from kernfed.models.base import Model
 from kernfed.models.class_values import OWN, class_values
@@ -164,7 +163,7 @@ def _simulate(
     told = Progress(quiet=not (sys.stderr.isatty() if progress is None else progress))
     with TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
         state, left = Path(temporary, "state"), Path(temporary, "left")
-        jobs, values = from_frames(clients, data_schema(job.file), state)
+        jobs, values = from_frames(clients, job.file, state)
         attached, text, files = attach_files(job.file, job.text, job.folder)
         done = run_job(attached, jobs, text=text, files=files, out=left, listen=_until(stop, told))
         artifacts = {path.name: path.read_bytes() for path in sorted(left.iterdir()) if path.is_file()}

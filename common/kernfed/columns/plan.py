@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -119,9 +119,24 @@ def feature_names(plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
     return tuple(name for plan in plans for name in plan.names)
 
 
-def reference_columns(plans: Sequence[ColumnPlan]) -> frozenset[str]:
-    """The feature column of each category's first level: those of all levels add up to a constant."""
-    return frozenset(plan.names[0] for plan in plans if plan.kind is ColumnKind.CATEGORY)
+def without_coefficient(
+    plans: Sequence[ColumnPlan], features: Sequence[str], mean: Iterable[float], *, reference: bool = True
+) -> frozenset[str]:
+    """Feature columns that have no coefficient in a model of statistics.
+
+    Those of all levels of a category add up to a constant, so the others are compared with its first level. A level
+    that the job adds has none where no row is of it.
+
+    Args:
+        plans: Of the columns.
+        features: Names of the P feature columns.
+        mean: Of each over the rows of all clients, (P,).
+        reference: Whether the model has an intercept or a baseline, which that constant repeats.
+    """
+    added = {f"{plan.name}={level}" for plan in plans for level in (OTHER, MISSING) if level not in plan.levels}
+    empty = {name for name, share in zip(features, mean, strict=True) if name in added and share == 0.0}
+    first = {plan.names[0] for plan in plans if reference and plan.kind is ColumnKind.CATEGORY}
+    return frozenset(empty | first)
 
 
 def as_asked(agreed: Sequence[ColumnPlan], plans: Sequence[ColumnPlan]) -> tuple[ColumnPlan, ...]:

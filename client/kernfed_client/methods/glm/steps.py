@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, PolicyError, WireError
 from kernfed.maths.losses import MOST_MARGIN, Link
 from kernfed.methods.glm.families import FAMILIES, Family
@@ -149,7 +150,10 @@ def _refuse_few(rows: _Rows, eta: Floats, least: int) -> None:
 
 
 def _rows(job: LocalJob, request: GlmSumsRequest | GlmEndRequest) -> _Rows:
-    columns = [j for j, name in enumerate(job.schema.features) if name not in (request.offset, request.weights)]
+    schema = job.schema
+    unused = without_coefficient(schema.columns, schema.features, job.mean, reference=request.intercept)
+    apart = {request.offset, request.weights, *unused}
+    columns = [j for j, name in enumerate(schema.features) if name not in apart]
 
     def made() -> _Rows:
         x, ones = job.x_train[:, columns], np.ones(job.num_rows)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Floats, Integers
-from kernfed.columns.plan import reference_columns
+from kernfed.columns.plan import without_coefficient
 from kernfed.errors import PolicyError, WireError
 from kernfed.maths.few.neighbours import group_means, group_sizes
 from kernfed.methods.survival.cox_messages import CoxEnd, CoxEndRequest, CoxSums, CoxSumsRequest
@@ -123,8 +123,9 @@ def _at(job: LocalJob, request: CoxSumsRequest | CoxEndRequest) -> Point:
 
 
 def _places(job: LocalJob, event: str) -> list[int]:
-    apart = {event, *reference_columns(job.schema.columns)}
-    return [j for j, name in enumerate(job.schema.features) if name not in apart]
+    schema = job.schema
+    apart = {event, *without_coefficient(schema.columns, schema.features, job.mean)}
+    return [j for j, name in enumerate(schema.features) if name not in apart]
 
 
 def _centre(job: LocalJob, request: CoxSumsRequest | CoxEndRequest) -> Floats:

@@ -95,8 +95,8 @@ def model_of(setup: Setup, finding: GlmFinding, settings: GlmSettings) -> Global
     schema = setup.schema
     places = [j for j, name in enumerate(schema.features) if name != settings.weights]
     names = tuple(schema.features[j] for j in places)
-    by_name = {found.name: found.estimate for found in finding.coefficients}
-    slopes = np.array([1.0 if name == settings.offset else by_name[name] for name in names])
+    by_name = {settings.offset: 1.0} | {found.name: found.estimate for found in finding.coefficients}
+    slopes = np.array([by_name.get(name, 0.0) for name in names])
     mean, deviation = setup.agreed.mean[places], setup.agreed.deviation[places]
     spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, len(names), 1.0, 0, 0)
     return GlobalModel(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array, Floats
+from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, NotConvergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
@@ -78,8 +79,10 @@ class _Fit:
         self.settings, self.cohort, self._run = settings, cohort, run
         self.family_name = settings.family_of(setup.schema.task)
         self.family: Family = FAMILIES[self.family_name]
-        apart = (settings.offset, settings.weights)
-        columns = tuple(name for name in setup.schema.features if name not in apart)
+        schema = setup.schema
+        unused = without_coefficient(schema.columns, schema.features, setup.agreed.mean, reference=settings.intercept)
+        apart = {settings.offset, settings.weights, *unused}
+        columns = tuple(name for name in schema.features if name not in apart)
         self.setup, self.names = setup, ((INTERCEPT, *columns) if settings.intercept else columns)
         self.members: Members = cohort.clients
         self.iteration = Iteration.at(np.zeros(len(self.names)))

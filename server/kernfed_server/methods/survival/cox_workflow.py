@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array, Floats
-from kernfed.columns.plan import reference_columns
+from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, NotConvergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
@@ -69,8 +69,9 @@ class _Fit:
 
     def __init__(self, setup: Setup, settings: CoxSettings, cohort: Cohort, run: Run) -> None:
         self.setup, self.settings, self.cohort, self._run = setup, settings, cohort, run
-        apart = {settings.event, *reference_columns(setup.schema.columns)}
-        self.names = tuple(name for name in setup.schema.features if name not in apart)
+        schema = setup.schema
+        apart = {settings.event, *without_coefficient(schema.columns, schema.features, setup.agreed.mean)}
+        self.names = tuple(name for name in schema.features if name not in apart)
         if not self.names:
             raise DataError(f"data.features has no column beside the event's, {settings.event!r}; add columns to it")
         self.members: Members = cohort.clients

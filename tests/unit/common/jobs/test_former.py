@@ -112,19 +112,16 @@ def notes(done: Simulated) -> str:
 @pytest.mark.parametrize(
     ("factor", "why"),
     [
-        (1e4, "the model is far off. The job began with what job"),
+        (1e4, "The job began with what job simulation left, which may be damaged"),
         (1e20, "which may be damaged"),
         (1e150, "weights beyond 1e+100; begin anew"),
     ],
 )
 def test_absurd_weights_of_the_former_job_are_told_of(tmp_path: Path, factor: float, why: str) -> None:
-    """Finite all the same: in a note where rounds bring them back, else in the error, each with what to do."""
+    """Finite all the same: in the error, each with what to do."""
     run(tmp_path, "five", job_text("fedavg", rounds=2))
     arrays = load_file(tmp_path / "five" / CHECKPOINT)
     save_file(arrays | {"weights": arrays["weights"] * factor}, tmp_path / "five" / CHECKPOINT)
-    if factor < 1e8:
-        assert why in notes(run(tmp_path, "more", job_text("fedavg", "five", rounds=2)))
-        return
     assert why in error(tmp_path, job_text("fedavg", "five", rounds=2))
 
 

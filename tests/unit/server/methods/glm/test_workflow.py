@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import kernfed
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, JobError, NotConvergedError
 from kernfed.federation.events import EventKind
@@ -332,3 +334,34 @@ def test_a_job_that_contradicts_itself_is_refused(family: str, task: str, method
                 "data": {"task": task, "target": "y", "features": NAMES},
             }
         )
+
+
+def wards() -> dict[str, pd.DataFrame]:
+    """Two sites with a column of three wards and one of ages."""
+    random, found = np.random.default_rng(7), {}
+    for name, size in (("ant", 60), ("bee", 50)):
+        ward, age = random.choice(["burns", "eyes", "heart"], size), random.normal(50, 9, size)
+        mean = np.exp(0.2 + 0.5 * (ward == "eyes") - 0.4 * (ward == "heart") + 0.01 * (age - 50))
+        found[name] = pd.DataFrame({"ward": ward, "age": age, "stays": random.poisson(mean)})
+    return found
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_category_is_that_of_statsmodels(intercept: bool) -> None:
+    """With an intercept the first level has no coefficient, without one each has its own; the model knows both."""
+    sm = statsmodels()
+    data = {"target": "stays", "task": "regression", "features": ["ward", "age"], "columns": {"ward": "category"}}
+    job = kernfed.Job(name="wards", method=kernfed.Glm(family="poisson", intercept=intercept), data=data)
+    left = kernfed.simulate(job, wards(), progress=False)
+    rows = pd.concat(wards().values())
+    levels = ["eyes", "heart"] if intercept else ["burns", "eyes", "heart"]
+    design = np.column_stack(
+        [*([np.ones(len(rows))] if intercept else []), *(rows["ward"] == level for level in levels), rows["age"]]
+    ).astype(float)
+    want = sm.GLM(rows["stays"], design, family=sm.families.Poisson()).fit(tol=1e-12)
+    told = left.findings["glm"]["coefficients"]
+    named = ["(intercept)"] if intercept else []
+    assert [c["name"] for c in told] == [*named, *(f"ward={level}" for level in levels), "age"]
+    assert [c["estimate"] for c in told] == pytest.approx(want.params.tolist(), rel=1e-8, abs=1e-8)
+    assert [c["error"] for c in told] == pytest.approx(want.bse.tolist(), rel=1e-8, abs=1e-8)
+    assert left.model().predict(rows) == pytest.approx(want.fittedvalues.to_numpy(), rel=1e-8)
