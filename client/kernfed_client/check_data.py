@@ -12,8 +12,10 @@ from rich.text import Text
 
 from kernfed.columns.agree import open_plans, settle
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
+from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
+from kernfed.jobs.held_to import chooses_by_folds
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
@@ -194,6 +196,8 @@ def _policy_notes(
         return True, [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}
     for request in (*SHARED_REQUESTS, *(method_of(job.method).steps or ())):
+        if request is TrainingFoldSumsRequest and not chooses_by_folds(job):
+            continue
         for kind in request.kinds:
             # Kinds that no policy allows by itself are for settings that few jobs have.
             if kind in DEFAULT_KINDS and kind not in file.policy.allow:

@@ -61,6 +61,13 @@ def contradiction(job: JobFile, request: Request[Any], round_num: int = 0, *, fo
     return ""
 
 
+def chooses_by_folds(job: JobFile) -> bool:
+    """Whether a job leaves its ridge or its lengthscale to sums over folds of the clients' training rows."""
+    ridge = getattr(job.method, "ridge", None)
+    is_open = lengthscale(job) == AUTO or ridge == AUTO or isinstance(ridge, list)
+    return is_open and method_of(job.method).needs(job.method) is Needs.FEATURES
+
+
 def _pairs(job: JobFile, request: Request[Any], *, former: bool) -> Iterator[tuple[str, object, object]]:
     """What, as the request has it, as the file has it."""
     if isinstance(request, DescribeDataRequest) and job.data is not None:
@@ -162,9 +169,8 @@ def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, obje
 
 def _choice_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, object, object]]:
     """Of a choice by sums over folds: a job without one asks for none, and a map is the file's, or the first of it."""
-    section, ridge = job.features, getattr(job.method, "ridge", None)
-    chooses = lengthscale(job) == AUTO or ridge == AUTO or isinstance(ridge, list)
-    yield "a choice by folds", True, chooses and method_of(job.method).needs(job.method) is Needs.FEATURES
+    section = job.features
+    yield "a choice by folds", True, chooses_by_folds(job)
     if section.kernel in EXACT_KERNELS or named_files(job):
         return
     fewer = min(asked.num_frequencies, section.num_frequencies)
