@@ -13,6 +13,7 @@ from kernfed.maths.choosing.by_folds import FoldSums
 from kernfed.maths.tasks import TASKS
 from kernfed.maths.triangles import pack
 from kernfed.tensors.feature_maps import FeatureMap
+from kernfed.tensors.shifted_gram import GramSum
 from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.guards.whole_folds import whole_folds
 from kernfed_client.data.local_job import LocalJob
@@ -63,12 +64,13 @@ def sums_by_fold(
     seconds, targets, squares = [], [], []
     for number in range(num_folds):
         gram = torch.zeros(width, width, dtype=torch.float64, device=device)
+        total = GramSum.onto(gram)
         moment = torch.zeros(width, y.shape[1], dtype=torch.float64, device=device)
         chosen = np.flatnonzero(fold == number)
         for rows in np.split(chosen, range(_BLOCK_ROWS, len(chosen), _BLOCK_ROWS)):
             z = made(torch.tensor(x[rows], dtype=torch.float64, device=device))
             z = torch.cat([torch.ones_like(z[:, :1]), z], dim=1)
-            gram.addmm_(z.T, z)
+            total.add(z)
             moment.addmm_(z.T, torch.tensor(y[rows], device=device))
         seconds.append(pack(gram.cpu().numpy()))
         targets.append(moment.cpu().numpy())

@@ -10,6 +10,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, PolicyError, WireError
+from kernfed.maths.likelihood.inference import score_products
 from kernfed.maths.losses import MOST_MARGIN, Link
 from kernfed.methods.glm.families import FAMILIES, Family
 from kernfed.methods.glm.messages import (
@@ -101,12 +102,7 @@ def end(job: LocalJob, request: GlmEndRequest) -> GlmEnd:
     group, scores = job.data.train.group, np.zeros((rows.x.shape[1],) * 2)
     if request.robust:
         each = rows.x * (rows.weight * rows.family.score(rows.y, eta))[:, None]
-        if group is not None:
-            _, place = np.unique(group, return_inverse=True)
-            by_group = np.zeros((int(place.max()) + 1, each.shape[1]))
-            np.add.at(by_group, place, each)
-            each = by_group
-        scores = each.T @ each / len(eta)
+        scores = score_products(each, group) / len(eta)
     return GlmEnd(
         num_rows=job.num_rows,
         information=_products(rows.x, information),

@@ -10,6 +10,7 @@ from kernfed.arrays import Floats, Integers
 from kernfed.columns.plan import without_coefficient
 from kernfed.errors import PolicyError, WireError
 from kernfed.maths.few.neighbours import group_means, group_sizes
+from kernfed.maths.likelihood.inference import score_products
 from kernfed.methods.survival.cox_messages import CoxEnd, CoxEndRequest, CoxSums, CoxSumsRequest
 from kernfed.methods.survival.partial import Point, Rows, concordance
 from kernfed.tensors.rows_behind import wanted
@@ -45,13 +46,7 @@ def end(job: LocalJob, request: CoxEndRequest) -> CoxEnd:
     rows, group = point.rows, job.data.train.group
     scores = np.zeros((rows.x.shape[1],) * 2)
     if request.robust:
-        each = point.residuals()
-        if group is not None:
-            _, place = np.unique(group, return_inverse=True)
-            by_group = np.zeros((int(place.max()) + 1, each.shape[1]))
-            np.add.at(by_group, place, each)
-            each = by_group
-        scores = each.T @ each / job.num_rows
+        scores = score_products(point.residuals(), group) / job.num_rows
     pairs, concordant, equal = concordance(rows.times, rows.died, point.eta)
     times, deaths, hazards = _baseline(job, request, point)
     return CoxEnd(

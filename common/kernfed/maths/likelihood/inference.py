@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.wording import listed
 
 _SINGULAR = 1e-11
@@ -34,6 +34,22 @@ class Coefficient:
     low: float
     """Of the confidence interval."""
     high: float
+
+
+def score_products(each: Floats, group: Integers | None) -> Floats:
+    """Sum of products u u' of the scores u of groups, (K, K), which robust errors are made of.
+
+    Args:
+        each: Scores of the rows, (n, K).
+        group: Of each row, (n,); None: each row is one.
+    """
+    if group is not None:
+        _, place = np.unique(group, return_inverse=True)
+        by_group = np.zeros((int(place.max()) + 1, each.shape[1]))
+        np.add.at(by_group, place, each)
+        each = by_group
+    found: Floats = each.T @ each
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.features.kernels import Kernel
-from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.maths.likelihood.inference import Units, coefficients, covariance
 from kernfed.maths.likelihood.iteration import Sums
 from kernfed.maths.losses import Link
@@ -18,7 +16,7 @@ from kernfed.methods.glm.finding import INTERCEPT, GlmFinding
 from kernfed.methods.glm.messages import GlmEnd
 from kernfed.methods.glm.settings import GlmSettings
 from kernfed.models.global_model import GlobalModel
-from kernfed_server.jobs.assembly import job_facts
+from kernfed_server.jobs.assembly import job_facts, slopes_model
 from kernfed_server.jobs.start.preparation import Setup
 
 _NAMES = {Link.IDENTITY: "identity", Link.LOGISTIC: "logit", Link.EXPONENTIAL: "log"}
@@ -92,28 +90,14 @@ def finding_of(
 
 def model_of(setup: Setup, finding: GlmFinding, settings: GlmSettings) -> GlobalModel:
     """A linear model with the family's link, on the columns in their own units; it needs the offset, and no weights."""
-    schema = setup.schema
-    places = [j for j, name in enumerate(schema.features) if name != settings.weights]
-    names = tuple(schema.features[j] for j in places)
-    by_name = {settings.offset: 1.0} | {found.name: found.estimate for found in finding.coefficients}
-    slopes = np.array([by_name.get(name, 0.0) for name in names])
-    mean, deviation = setup.agreed.mean[places], setup.agreed.deviation[places]
-    spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, len(names), 1.0, 0, 0)
-    return GlobalModel(
-        task=schema.task,
-        feature_names=names,
-        target=schema.target,
-        classes=setup.agreed.classes,
-        mean=mean,
-        deviation=deviation,
-        spec=spec,
-        fingerprint=fingerprint(spec),
-        weights=(slopes * deviation)[:, None],
-        feature_mean=np.zeros(len(names)),
-        target_mean=np.array([by_name.get(INTERCEPT, 0.0) + float(slopes @ mean)]),
-        link=FAMILIES[settings.family_of(schema.task)].link,
-        job=job_facts(setup, settings),
-        columns=tuple(plan for plan in schema.columns if plan.name != settings.weights),
+    slopes = {settings.offset: 1.0} | {found.name: found.estimate for found in finding.coefficients}
+    return slopes_model(
+        setup,
+        job_facts(setup, settings),
+        slopes,
+        without=settings.weights,
+        at_zero=slopes.get(INTERCEPT, 0.0),
+        link=FAMILIES[settings.family_of(setup.schema.task)].link,
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.features.kernels import Kernel
-from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.maths.likelihood.inference import Units, coefficients
 from kernfed.maths.likelihood.iteration import Sums
 from kernfed.maths.losses import Link
@@ -17,7 +15,7 @@ from kernfed.methods.survival.cox_finding import Baseline, CoxFinding
 from kernfed.methods.survival.cox_messages import CoxEnd
 from kernfed.methods.survival.settings import CoxSettings
 from kernfed.models.global_model import GlobalModel
-from kernfed_server.jobs.assembly import job_facts
+from kernfed_server.jobs.assembly import job_facts, slopes_model
 from kernfed_server.jobs.start.preparation import Setup
 
 
@@ -88,26 +86,7 @@ def cox_finding(setup: Setup, settings: CoxSettings, names: Sequence[str], end: 
 
 def risk_model(setup: Setup, finding: CoxFinding, settings: CoxSettings) -> GlobalModel:
     """A model of the hazard over that of a row at the columns' means: exp(β'(x - mean)), without the event's column."""
-    schema = setup.schema
-    places = [j for j, name in enumerate(schema.features) if name != settings.event]
-    names = tuple(schema.features[j] for j in places)
-    by_name = {found.name: found.estimate for found in finding.coefficients}
-    slopes = np.array([by_name.get(name, 0.0) for name in names])
-    mean, deviation = setup.agreed.mean[places], setup.agreed.deviation[places]
-    spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, len(names), 1.0, 0, 0)
-    return GlobalModel(
-        task=schema.task,
-        feature_names=names,
-        target=schema.target,
-        classes=setup.agreed.classes,
-        mean=mean,
-        deviation=deviation,
-        spec=spec,
-        fingerprint=fingerprint(spec),
-        weights=(slopes * deviation)[:, None],
-        feature_mean=np.zeros(len(names)),
-        target_mean=np.zeros(1),
-        link=Link.EXPONENTIAL,
-        job=job_facts(setup, settings),
-        columns=tuple(plan for plan in schema.columns if plan.name != settings.event),
+    slopes = {found.name: found.estimate for found in finding.coefficients}
+    return slopes_model(
+        setup, job_facts(setup, settings), slopes, without=settings.event, at_zero=None, link=Link.EXPONENTIAL
     )
