@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
+from kernfed.wire.channel import metrics_address
 from kernfed.wire.payload import Payload
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
@@ -82,7 +83,8 @@ class ClientDaemon:
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})
         self._store = ReplyStore(file.state / "outbox", terms)
-        self._metrics = _metrics(file)
+        self._folders = live_folders(file)
+        self._metrics = _metrics(file, self._folders)
         self._worker = Worker()
         self._runner = TaskRunner(
             request_classes(),
@@ -103,7 +105,6 @@ class ClientDaemon:
             lambda address, me, _err: diagnose_failure(address, me),
             self._trouble,
         )
-        self._folders = live_folders(file)
 
     def _unknown_revocations(self) -> str:
         """Why it is not known who was revoked lately; empty: it is, or nobody can have said so yet."""
@@ -176,6 +177,8 @@ class ClientDaemon:
             reason=err.reason,
             message=str(err),
         )
+        if self._metrics is not None:
+            self._metrics.refused(task.step, err.reason)
 
     def _submission(self, task: task_pb2.Task) -> str | None:
         """Digest of the submission that proves the task's operator and method; None: the coordinator says so."""
@@ -208,8 +211,12 @@ class ClientDaemon:
                 device, note = "none", str(err)
             self.session.report_device(device, note)
 
-        if self._metrics is not None and self._file.metrics_port is not None:
-            self._metrics.serve(self._file.metrics_port, lambda: self.session.connected)
+        if self._metrics is not None:
+            self._metrics.serve(
+                lambda: self.session.connected,
+                self._waits,
+                lambda: Identity.load(self._file.identity, check_dates=False).not_after,
+            )
 
         async def forget_old() -> None:
             while True:  # not at the start: a job that still runs asks soon
@@ -252,12 +259,13 @@ class ClientDaemon:
             log.info("client stops", client=self.name)
 
 
-def _metrics(file: ClientFile) -> ClientMetrics | None:
-    if file.metrics_port is None:
+def _metrics(file: ClientFile, streams: Sequence[tuple[str, Path]]) -> ClientMetrics | None:
+    where = metrics_address(file.metrics_listen, file.metrics_port)
+    if where is None:
         return None
-    from kernfed_client.daemon.metrics import ClientMetrics  # noqa: PLC0415  # where a port is set alone
+    from kernfed_client.daemon.metrics import ClientMetrics  # noqa: PLC0415  # where an address is set alone
 
-    return ClientMetrics()
+    return ClientMetrics(where, file.state, streams)
 
 
 def _maths() -> ModuleType:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -29,7 +30,7 @@ from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, federation_service_pb2, operator_service_pb2_grpc, task_pb2
-from kernfed.wire.channel import ENROLMENT_OPTIONS, SERVER_OPTIONS, address, split_address
+from kernfed.wire.channel import ENROLMENT_OPTIONS, SERVER_OPTIONS, address, metrics_address, split_address
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
@@ -44,6 +45,9 @@ from kernfed_server.services.health import Health
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_server.trust.own_certificate import keep_own_certificate_renewed
 from kernfed_server.trust.revocations import RevocationWatch
+
+if TYPE_CHECKING:
+    from kernfed_server.services.metrics import CoordinatorMetrics
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +95,7 @@ class Coordinator:
         for name in {c.name for c in certificates if c.role is Role.CLIENT and c.revoked_at}:
             self._leave_out(name, certificates)
         self._health = Health()
+        self._metrics_at = metrics_address(file.metrics_listen, file.metrics_port)
         self._stop_by: float | None = None
         """When a coordinator that stops must be gone, by the loop's clock."""
 
@@ -138,6 +143,7 @@ class Coordinator:
                 model: Model | None = await loaded.execute(job, cohort, run, read_file=runs.uploads.read)
                 return model
 
+            metrics = self._metrics()
             runs = RunManager(
                 store,
                 self.sessions,
@@ -146,6 +152,7 @@ class Coordinator:
                 execute=execute,
                 known_clients=lambda: enrolled_clients(self._pki.registry.certificates()),
                 limits=RunLimits(jobs_per_client=file.jobs_per_client, foreign_states=file.foreign_states),
+                observer=metrics,
             )
             background = [
                 asyncio.ensure_future(c)
@@ -154,6 +161,7 @@ class Coordinator:
                     store.hold(self._health.store),
                     self._revocations.run(),
                     keep_own_certificate_renewed(self._pki),
+                    *self._serve_metrics(metrics, runs, stack),
                 )
             ]
             stack.push_async_callback(_cancel, background)
@@ -161,8 +169,6 @@ class Coordinator:
                 await stack.enter_async_context(self._serving_federation(runs)),
                 await stack.enter_async_context(self._serving_enrolment()),
             )
-            if file.metrics_port is not None:
-                stack.enter_context(_serving_metrics(file.metrics_port, self.sessions))
             await self._health.serving()
             ready(ports)
             log.info(
@@ -185,6 +191,23 @@ class Coordinator:
             await runs.finish_rounds(max(file.drain_s - _FAREWELL_S, file.drain_s / 2))
             runs.drain()
             self.sessions.drain("the coordinator is shutting down; connect again in a moment")
+
+    def _metrics(self) -> CoordinatorMetrics | None:
+        if self._metrics_at is None:
+            return None
+        from kernfed_server.services.metrics import CoordinatorMetrics  # noqa: PLC0415  # where an address is set alone
+
+        return CoordinatorMetrics(self.sessions, self._pki.registry.certificates, self._file.data)
+
+    def _serve_metrics(
+        self, metrics: CoordinatorMetrics | None, runs: RunManager, stack: contextlib.AsyncExitStack
+    ) -> list[Coroutine[Any, Any, None]]:
+        """Answer scrapes until the stack ends; what goes on in the background meanwhile."""
+        if metrics is None or self._metrics_at is None:
+            return []
+        metrics.follow(lambda: [active.info for active in list(runs.queue.active.values())])
+        stack.enter_context(metrics.served(self._metrics_at))
+        return [metrics.watch_loop()]
 
     def _exchange(self, job: JobInfo, submission: task_pb2.Submission | None) -> RemoteExchange:
         told = None if submission is None else ToldSubmission.of(job, submission)
@@ -258,24 +281,6 @@ async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks, timeout=10)
-
-
-@contextlib.contextmanager
-def _serving_metrics(port: int, sessions: SessionRegistry) -> Iterator[None]:
-    from prometheus_client import REGISTRY, Gauge, start_http_server  # noqa: PLC0415  # where a port is set alone
-
-    connected = Gauge("kernfed_connected_clients", "Clients that have a session.")
-    connected.set_function(lambda: len(sessions.present()))
-    try:
-        server, thread = start_http_server(port, addr="127.0.0.1")
-        try:
-            yield
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-    finally:
-        REGISTRY.unregister(connected)
 
 
 def _workflows() -> ModuleType:

@@ -45,7 +45,12 @@ class CoordinatorFile(Section):
         "simulation, or made up by an operator, who may then choose weights and scales that tell of single rows.",
     )
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
+    metrics_listen: str | None = Field(
+        None, description="host:port for Prometheus metrics, plain HTTP without a password; unset: none."
+    )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description='Short for metrics_listen = "127.0.0.1:PORT"; unset: none.'
+    )
 
 
 def load_coordinator_file(path: Path | None) -> CoordinatorFile:

@@ -117,6 +117,7 @@ class FolderStream:
                         break
                     continue  # it is complete only now, and its last line may lack a line break
                 place = self._next(place, path, following, read)
+        NOTICES.read(self.folder, len(read.rows))
         waits = bool(NOTICES.waits(self.folder))
         return Chunk(tuple(read.rows), place.position(), dict(read.faults), dict(read.changes), waits, tuple(read.lost))
 

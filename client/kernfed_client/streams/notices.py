@@ -19,6 +19,7 @@ from kernfed_client.streams.faults import MEANING, RowFault
 class _OfFolder:
     counts: Counter[RowFault] = field(default_factory=Counter)
     first: dict[RowFault, str] = field(default_factory=dict)
+    num_read: int = 0
     waits: str = ""
 
 
@@ -37,6 +38,17 @@ class Notices:
             first = fault not in of.first
             of.first.setdefault(fault, where)
             return first
+
+    def read(self, folder: Path, num_rows: int) -> None:
+        """Count rows that were read and are rows."""
+        with self._lock:
+            self._folders.setdefault(folder, _OfFolder()).num_read += num_rows
+
+    def counts(self, folder: Path) -> tuple[int, dict[RowFault, int]]:
+        """Rows that were read since the daemon started, and rows that were left out by kind."""
+        with self._lock:
+            of = self._folders.get(folder, _OfFolder())
+            return of.num_read, dict(of.counts)
 
     def wait(self, folder: Path, why: str) -> None:
         """State that rows of a stream wait, and for what; empty: they go on."""

@@ -253,7 +253,12 @@ class ClientFile(Section):
     )
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics on loopback; unset: none.")
+    metrics_listen: str | None = Field(
+        None, description="host:port for Prometheus metrics, plain HTTP without a password; unset: none."
+    )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description='Short for metrics_listen = "127.0.0.1:PORT"; unset: none.'
+    )
     max_memory_bytes: int | None = Field(
         None,
         ge=1 << 20,

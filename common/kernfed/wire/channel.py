@@ -71,3 +71,24 @@ def split_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"{text[:200]!r} is not an address: write host:port, e.g. fed.example.org:8470")
     return host, int(port)
+
+
+def metrics_address(listen: str | None, port: int | None) -> str | None:
+    """Where metrics are served, by the two keys of a daemon's file; None: nowhere.
+
+    Args:
+        listen: `metrics_listen`, as host:port.
+        port: `metrics_port`, the short form for loopback.
+
+    Raises:
+        ConfigError: Both are given, or `listen` is no address.
+    """
+    if listen is None:
+        return None if port is None else f"127.0.0.1:{port}"
+    if port is not None:
+        raise ConfigError("metrics_port: metrics_listen says where metrics are served; leave metrics_port out")
+    try:
+        split_address(listen)
+    except ConfigError as err:
+        raise ConfigError(f"metrics_listen: {err}") from err
+    return listen

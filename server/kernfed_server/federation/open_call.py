@@ -43,6 +43,14 @@ class Clients(Protocol):
     def spool(self) -> Path:
         """Folder for large replies as they arrive."""
 
+    @property
+    def sent_bytes(self) -> Counter[str]:
+        """Of requests, by step."""
+
+    @property
+    def received_bytes(self) -> Counter[str]:
+        """Of replies that were counted, by step."""
+
     def next_transfer(self) -> int:
         """A number for the fragments of a body."""
 
@@ -158,6 +166,7 @@ class OpenCall:
             if self._submission is not None:
                 session.tell_submission(self._submission)
             session.outgoing.put(task.frame, task.body, shared=task.shared)
+            self._sessions.sent_bytes[self.step] += len(task.frame) + (task.body.size if task.body else 0)
 
     def ask_anew(self, session: Session) -> None:
         """A client answered another request, as of before a backup was restored: it gets its own, a few times."""
@@ -207,6 +216,7 @@ class OpenCall:
         self._call.accept(client, reply)
         if self._state.on_reply(client):
             self.outcomes[client] = reply
+            self._sessions.received_bytes[self.step] += incoming.size
             self._observe(EventKind.CLIENT_ANSWERED, client)
             self._wake_if_decided()
 

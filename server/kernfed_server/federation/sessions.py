@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -87,6 +87,10 @@ class SessionRegistry:
         """Jobs, each with a client that answered twice, of which the job's notes tell."""
         self._transfers = itertools.count(1)
         self._change = asyncio.Event()
+        self.sent_bytes: Counter[str] = Counter()
+        """Of requests, by step; what is sent again counts again."""
+        self.received_bytes: Counter[str] = Counter()
+        """Of replies that were counted, by step."""
 
     def open(self, info: ClientInfo, serial: str, hello: pb.Hello) -> Session:
         """Begin a session.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kernfed.federation.events import JobEvent, RoundMetrics
+from kernfed.jobs.info import JobInfo
 from kernfed_server.jobs.state import Arrays
 
 PART = "part."
@@ -33,6 +34,32 @@ class Journal(Protocol):
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Keep the state after a round, atomically, in place of the one before."""
         ...
+
+
+class Observer(Protocol):
+    """Is told what jobs do, beside their records, on the event loop. It never blocks, and raises nothing."""
+
+    def event(self, job: JobInfo, event: JobEvent) -> None:
+        """A fact about a job."""
+
+    def checkpointed(self, seconds: float) -> None:
+        """A checkpoint is on disk, after so many seconds."""
+
+    def over(self, job: JobInfo) -> None:
+        """A job ended; its state says how."""
+
+
+class Unobserved:
+    """Tells nobody."""
+
+    def event(self, job: JobInfo, event: JobEvent) -> None:
+        """See `Observer.event`."""
+
+    def checkpointed(self, seconds: float) -> None:
+        """See `Observer.checkpointed`."""
+
+    def over(self, job: JobInfo) -> None:
+        """See `Observer.over`."""
 
 
 @dataclass

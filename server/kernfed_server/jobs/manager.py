@@ -25,6 +25,7 @@ from kernfed.pki.submission import sha256_of, signed_job_id
 from kernfed.v1 import task_pb2
 from kernfed.wording import listed
 from kernfed_server.federation.client_book import ClientBook, Sessions
+from kernfed_server.jobs.journal import Observer, Unobserved
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.jobs.signing import sign_late
 from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
@@ -86,6 +87,7 @@ class RunManager:
         execute: Execute,
         known_clients: Callable[[], set[str] | None] = lambda: None,
         limits: RunLimits | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Make the manager.
 
@@ -97,6 +99,7 @@ class RunManager:
             execute: Runs a workflow.
             known_clients: Names of all enrolled clients, or None where they are not known here. May block.
             limits: Limits and waits.
+            observer: Is told what jobs do.
         """
         self._store = store
         self._sessions = sessions
@@ -106,9 +109,9 @@ class RunManager:
         """Files that jobs name by their SHA-256."""
         self._execute = execute
         self._book = ClientBook(store, sessions, known_clients)
-        self._limits = limits or RunLimits()
-        self._queue = JobQueue(sessions, jobs_per_client=self._limits.jobs_per_client)
-        self._active = self._queue.active
+        self._limits, self._observer = limits or RunLimits(), observer or Unobserved()
+        self.queue = JobQueue(sessions, jobs_per_client=self._limits.jobs_per_client)
+        self._active = self.queue.active
         self._group: asyncio.TaskGroup | None = None
         self._draining = False
         self._wake = asyncio.Event()
@@ -210,7 +213,8 @@ class RunManager:
             if info.job_toml != job_toml:
                 raise ConfigError(f"request id {request_id!r} was used for another job file; use a new one")
             return await self.get(info.job_id)
-        active = ActiveJob(info, file, History(self._store, info.job_id, kept_updates=self._limits.kept_updates))
+        history = History(self._store, info.job_id, kept_updates=self._limits.kept_updates)
+        active = ActiveJob(info, file, history, self._observer)
         active.history.note(JobEvent(EventKind.STATE, message=f"queued by {operator}"))
         self._active[info.job_id] = active
         self._wake.set()
@@ -329,7 +333,7 @@ class RunManager:
 
     async def clients(self) -> list[ClientInfo]:
         """Clients that are connected, were seen, or are enrolled; sorted by name."""
-        return await self._book.listing(self._queue.running())
+        return await self._book.listing(self.queue.running())
 
     async def _take_up(self, stored: StoredJob) -> None:
         """Go on with a job of an earlier life."""
@@ -344,7 +348,7 @@ class RunManager:
             await self._store.update_job(replace(failed, error_message=str(err)))
             return
         info = info if info.settings else replace(info, settings=file.plan())  # a release before kept none
-        active = self._active[info.job_id] = ActiveJob(info, file, history)
+        active = self._active[info.job_id] = ActiveJob(info, file, history, self._observer)
         if info.state is JobState.RUNNING:
             active.history.note(JobEvent(EventKind.NOTE, info.round_num, message="the coordinator was restarted"))
             log.info("job resumed", job_id=info.job_id, round_num=info.round_num)
@@ -355,7 +359,7 @@ class RunManager:
             return
         now = time.monotonic()
         settled = self._book.all_back() or now - self._started_at >= self._limits.settle_s
-        for active in self._queue.ready(now, settled=settled):
+        for active in self.queue.ready(now, settled=settled):
             self._start_task(active)
 
     def _start_task(self, active: ActiveJob) -> None:
@@ -368,7 +372,7 @@ class RunManager:
             active.begun = True
             try:
                 exchange = self._make_exchange(active.info, await submission_of(active, self._store))
-                candidates = functools.partial(self._queue.candidates, active)
+                candidates = functools.partial(self.queue.candidates, active)
                 outcome = await run_job(active, self._store, exchange, self._execute, candidates)
                 active.finishing = True
                 self._sessions.end_job(active.info.job_id, outcome.state.value)
@@ -385,6 +389,7 @@ class RunManager:
                     devices_of=self._book.devices,
                 )
                 active.history.end()
+                self._observer.over(active.info)
             except Exception as err:
                 # The store or the disk failed: the job is taken up again when the coordinator starts anew.
                 log.exception("job cannot be ended")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import shutil
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from kernfed.methods.registry import method_of
 from kernfed.status import INTERNAL_TEXT
 from kernfed.v1 import task_pb2
 from kernfed_server.jobs.diverged import DivergedRunError
-from kernfed_server.jobs.journal import Checkpoint
+from kernfed_server.jobs.journal import Checkpoint, Observer, Unobserved
 from kernfed_server.jobs.outcomes import Tally, count, count_answer, participation
 from kernfed_server.jobs.run import Model, Run
 from kernfed_server.keeping.artifacts import KEPT_KINDS, render_report, without_report, write_folder
@@ -57,6 +58,7 @@ class ActiveJob:
     info: JobInfo
     file: JobFile
     history: History
+    observer: Observer = field(default_factory=Unobserved)
     task: asyncio.Task[None] | None = None
     cancelled_by: str = ""
     gave_up: str = ""
@@ -121,6 +123,7 @@ class EventSink:
             begun = BegunFinding.from_json(event.finding)
             active.info = replace(active.info, settings=begun.put_into(active.info.settings))
         active.history.note(event)
+        active.observer.event(active.info, event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class StoreJournal:
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Journal.checkpoint`; waits for a disk that is full, and is the end of a job whose coordinator stops."""
-        active = self.active
+        active, began = self.active, time.monotonic()
         tallies = dict(active.tallies) if checkpoint.closes else {}
         await until_kept(
             lambda: self.store.save_checkpoint(active.info, checkpoint, active.answers, tallies),
@@ -145,6 +148,7 @@ class StoreJournal:
             limit_s=active.file.cohort.wait_s,
             round_num=checkpoint.round_num,
         )
+        active.observer.checkpointed(time.monotonic() - began)
         if checkpoint.closes:
             active.tallies.clear()
         if active.stops:
