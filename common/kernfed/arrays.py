@@ -11,6 +11,8 @@ Array = npt.NDArray[Any]
 """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major."""
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+"""What holds of each element of another array."""
 GREATEST = 1e100
 """Numbers beyond are of no use in a table or a reply: sums of their squares soon exceed the range of numbers."""
 Indices = npt.NDArray[np.intp]

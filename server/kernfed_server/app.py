@@ -35,8 +35,8 @@ from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
 from kernfed_server.federation.sessions import SessionRegistry
-from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.tasks.manager import RunLimits, RunManager
 from kernfed_server.keeping.ownership import Owner
 from kernfed_server.keeping.store import Store
 from kernfed_server.services.enrolment import EnrolmentServicer

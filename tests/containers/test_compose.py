@@ -15,7 +15,7 @@ import docker
 import pytest
 
 from kernfed_testing.machine.containers import TAG
-from kernfed_testing.ports import free_port
+from kernfed_testing.machine.ports import free_port
 
 pytestmark = pytest.mark.timeout(900)
 

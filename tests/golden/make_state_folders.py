@@ -29,7 +29,7 @@ from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.named_files import attach_files
 from kernfed_client.models.kept_models import find_kept_model, load_kept_model
 from kernfed_testing.federation import COLUMNS, Federation, make_csv
-from kernfed_testing.platform import platform
+from kernfed_testing.machine.platform import platform
 
 GOLDEN = Path(__file__).resolve().parent
 CLIENTS = ("a", "b", "c")

@@ -29,9 +29,9 @@ from kernfed_server.federation.sessions import SessionRegistry
 from kernfed_server.keeping.history import PASSING
 from kernfed_testing import nodes
 from kernfed_testing.identities import Identities, make_identities
+from kernfed_testing.machine.ports import free_port
 from kernfed_testing.machine.proxy import Proxy
 from kernfed_testing.nodes import InProcess, Node, Process
-from kernfed_testing.ports import free_port
 
 COLUMNS = ("age", "dose", "pressure")
 
@@ -143,7 +143,7 @@ class Federation:
             async def no_report(*_: object) -> str:
                 return ""
 
-            self._stack.enter_context(mock.patch("kernfed_server.jobs.task.render_report", no_report))
+            self._stack.enter_context(mock.patch("kernfed_server.jobs.tasks.task.render_report", no_report))
             # A test that begins to watch late on a busy machine is told of these as well.
             self._stack.enter_context(mock.patch("kernfed_server.keeping.history.PASSING", frozenset()))
         self.coordinator = self._make_coordinator()

@@ -8,22 +8,15 @@ made yet raises JobStateMissingError, upon which the coordinator repeats the set
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from kernfed.arrays import Array, Floats, Integers
-from kernfed.errors import JobStateMissingError
 from kernfed.features.spec import FeatureSpec, num_drawn
-from kernfed.federation.messages.data import DataSchema, LearningTask
+from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, job_folder
 from kernfed.maths.few.rows import FewProducts
-from kernfed.maths.folds import units
-from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed.tensors.rows import FeatureRows
-from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.device import Machine
 from kernfed_client.data.guards.dealt_blocks import Dealing
@@ -34,14 +27,14 @@ from kernfed_client.data.mapped import Mapped, centred, check_map, map_rows
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.data.reading.partitions import LocalData
 from kernfed_client.data.room import Room
-from kernfed_client.data.scaled import Scaled, scale
+from kernfed_client.data.scaled import scale
+from kernfed_client.data.stages import Stages, made
 from kernfed_client.data.step_memory import StepMemory
 
 Device = torch.device | str
-T = TypeVar("T")
 
 
-class LocalJob(StepMemory, Machine):
+class LocalJob(Stages, StepMemory, Machine):
     """One job at one client. Steps run one at a time; it is not safe for use by two threads at once."""
 
     def __init__(
@@ -67,6 +60,7 @@ class LocalJob(StepMemory, Machine):
             durable: Whether what a step keeps from round to round goes to the folder; a simulation does without.
             room: Shared with the other clients of this process.
         """
+        Stages.__init__(self)
         StepMemory.__init__(self)
         Machine.__init__(self, file)
         self.job_id = job_id
@@ -76,16 +70,7 @@ class LocalJob(StepMemory, Machine):
         self._room = room or Room()
         self._setup = self.folder / "setup"
         self._load = load
-        self._described: Described | None = None
-        self._scaled: Scaled | None = None
-        self._mapped: Mapped | None = None
-        self._row_weights: Floats | None = None
         self._dealing: Dealing | None = None
-
-    @property
-    def schema(self) -> DataSchema:
-        """The job's demands on the data."""
-        return _made(self._described, "data.describe").schema
 
     @property
     def train_file(self) -> PartitionFile | None:
@@ -94,151 +79,9 @@ class LocalJob(StepMemory, Machine):
         return None if section is None or self._load is not None else section.train
 
     @property
-    def dataset(self) -> str:
-        """Name of the data set, as the client file has it."""
-        return _made(self._described, "data.describe").dataset
-
-    @property
-    def data(self) -> LocalData:
-        """Rows as read, before anything is scaled."""
-        return _made(self._described, "data.describe").data
-
-    @property
-    def task(self) -> LearningTask:
-        """The learning task."""
-        return self.schema.task
-
-    @property
-    def num_rows(self) -> int:
-        """Training rows n."""
-        return self.data.train.num_rows
-
-    @property
-    def block(self) -> Integers | None:
-        """Number of each training row's block, (n,), none of which a draw divides; None: rows are drawn one by one."""
-        return self.data.block
-
-    @property
-    def unit(self) -> Integers:
-        """Number of each training row, (n,): rows of one number go to one fold, as copies, and as a block's rows."""
-        return self.together(self.x_train) if self.block is None else self.block
-
-    @property
     def fewest_apart(self) -> tuple[int, int]:
         """Fewest training rows that may stand out in a column, or in a product of two, and fewest test rows."""
         return fewest_apart(self.file.policy, self.data.rules, self.num_test_rows)
-
-    def together(self, content: Floats, rows: Array | slice = slice(None)) -> Integers:
-        """Number training rows so that copies, and rows of a group of the site, have one number, (n,).
-
-        Args:
-            content: What makes rows copies of one another, (n, d).
-            rows: Which training rows these are; unset: all.
-        """
-        group = self.data.train.group
-        return units(content, None if group is None else group[rows])
-
-    @property
-    def num_test_rows(self) -> int:
-        """Test rows m; 0 where the job holds none out."""
-        return self.data.test.num_rows
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Classes agreed on by all clients; of a binary task the second is the positive one. Empty for regression."""
-        return _made(self._scaled, "data.standardise").classes
-
-    @property
-    def num_outputs(self) -> int:
-        """Columns of the targets C: one per class of a classification, else 1."""
-        return TASKS[self.task].num_outputs(self.classes)
-
-    @property
-    def mean(self) -> Floats:
-        """Values subtracted from the feature columns, (P,)."""
-        return _made(self._scaled, "data.standardise").mean
-
-    @property
-    def deviation(self) -> Floats:
-        """By what the feature columns are divided, (P,)."""
-        return _made(self._scaled, "data.standardise").deviation
-
-    @property
-    def x_train(self) -> Floats:
-        """Training rows, standardised, (n, P)."""
-        return _made(self._scaled, "data.standardise").x_train
-
-    @property
-    def x_test(self) -> Floats:
-        """Test rows, standardised with the same scales, (m, P)."""
-        return _made(self._scaled, "data.standardise").x_test
-
-    @property
-    def targets_train(self) -> Array:
-        """Training targets as they are: values, float64 (n,), or indices into `classes`, int64 (n,)."""
-        return _made(self._scaled, "data.standardise").targets_train
-
-    @property
-    def targets_test(self) -> Array:
-        """Test targets as they are: values, float64 (m,), or indices into `classes`, int64 (m,)."""
-        return _made(self._scaled, "data.standardise").targets_test
-
-    @property
-    def features(self) -> FeatureSpec:
-        """The feature map."""
-        return _made(self._mapped, "data.map_features").features
-
-    @property
-    def train_rows(self) -> FeatureRows:
-        """Features of the training rows, float64 (n, M), computed when they are read, block by block.
-
-        Centred by the pooled mean if the job has an intercept.
-        """
-        return _made(self._mapped, "data.map_features").train
-
-    @property
-    def test_rows(self) -> FeatureRows:
-        """Features of the test rows, float64 (m, M); centred by the same mean."""
-        return _made(self._mapped, "data.map_features").test
-
-    @property
-    def z_train(self) -> Tensor:
-        """Features of all training rows at once, float64 (n, M), computed anew: for methods that need them so.
-
-        Raises:
-            DataError: They exceed the memory that the job may take.
-        """
-        return self.train_rows.whole()
-
-    @property
-    def y_train(self) -> Tensor:
-        """Training targets, float64 (n, C): values, 0/1, or one-hot; centred like the features."""
-        return _made(self._mapped, "data.map_features").y_train
-
-    @property
-    def sparse_products(self) -> int:
-        """Products of two columns that tell of few rows, and are taken as 0 there."""
-        return _made(self._mapped, "data.map_features").sparse_products
-
-    @property
-    def centred(self) -> bool:
-        """Whether means were subtracted from features and targets."""
-        return _made(self._mapped, "data.map_features").centred
-
-    @property
-    def feature_mean(self) -> Floats:
-        """Values subtracted from the features, (M,); zeros without an intercept."""
-        return _made(self._mapped, "data.map_features").feature_mean
-
-    @property
-    def target_mean(self) -> Floats:
-        """Values subtracted from the targets, (C,); zeros without an intercept."""
-        return _made(self._mapped, "data.map_features").target_mean
-
-    @property
-    def row_weights(self) -> Floats | None:
-        """Weights of the training rows in the client's objective, (n,), of mean about 1; None: all weigh the same."""
-        return self._row_weights
 
     def weigh(self, weights: Floats | None) -> None:
         """Weigh the training rows from here on, until they are read, scaled or mapped again.
@@ -248,17 +91,6 @@ class LocalJob(StepMemory, Machine):
         """
         self._row_weights = weights
         self.forget_all()
-
-    @property
-    def largest(self) -> int:
-        """Numbers in the largest matrix of the steps' products; before rows are scaled, when they are read: any."""
-        if self._scaled is None:
-            return LARGE
-        if self._mapped is None:
-            x = self._scaled.x_train
-            return max(x.size, len(x) ** 2)
-        n, m = self._mapped.train.shape
-        return max(n, m) * m
 
     def feature_map(self, spec: FeatureSpec, device: Device = "cpu", few: FewProducts | None = None) -> FeatureMap:
         """Draw a map beside that of the job's rows; arguments as of `FeatureMap`.
@@ -329,7 +161,7 @@ class LocalJob(StepMemory, Machine):
             DataError: A class of this client is not among `classes`, they do not fit the task, or a scaled value
                 exceeds the range of numbers.
         """
-        described = _made(self._described, "data.describe")
+        described = made(self._described, "data.describe")
         scaled = scale(described, classes, mean, deviation, bounds, self.fewest_apart[0])
         self._forget_scales()
         self._scaled = scaled
@@ -350,7 +182,7 @@ class LocalJob(StepMemory, Machine):
             ConfigError: The specification contradicts itself.
             DataError: It is for another number of columns, or the method's matrices do not fit into memory.
         """
-        scaled = _made(self._scaled, "data.standardise")
+        scaled = made(self._scaled, "data.standardise")
         check_map(scaled, spec)
         self.require(num_drawn(spec), "the feature map")
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
@@ -366,7 +198,7 @@ class LocalJob(StepMemory, Machine):
             JobStateMissingError: The features were not computed yet.
             InvalidTensorError: A mean has another length.
         """
-        mapped = _made(self._mapped, "data.map_features")
+        mapped = made(self._mapped, "data.map_features")
         mapped.check_means(feature_mean, target_mean)
         if mapped.is_centred_by(feature_mean, target_mean):
             return
@@ -380,9 +212,9 @@ class LocalJob(StepMemory, Machine):
         Raises:
             JobStateMissingError: The features were not computed yet.
         """
-        if not (mapped := _made(self._mapped, "data.map_features")).centred:
+        if not (mapped := made(self._mapped, "data.map_features")).centred:
             return mapped
-        scaled = _made(self._scaled, "data.standardise")
+        scaled = made(self._scaled, "data.standardise")
         return map_rows(scaled, mapped.features, self.device, self.usable_bytes, self.fewest_apart)
 
     def _forget_scales(self) -> None:
@@ -392,9 +224,3 @@ class LocalJob(StepMemory, Machine):
     def _forget_features(self) -> None:
         self._mapped = None
         self.forget_all()
-
-
-def _made(value: T | None, step: str) -> T:
-    if value is None:
-        raise JobStateMissingError(f"this client holds no state for the job from step {step}; prepare it again")
-    return value

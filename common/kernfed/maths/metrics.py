@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 
 PROBABILITY_FLOOR = 1e-3
 """Scores are clipped to at least this before their logarithm is taken."""
 
 
-def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def auc(scores: Floats, positive: Flags) -> tuple[float, float]:
     """Compute the area under the ROC curve.
 
     Args:
@@ -33,7 +33,7 @@ def auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
     return ordered / pairs, float(pairs)
 
 
-def macro_auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def macro_auc(scores: Floats, positive: Flags) -> tuple[float, float]:
     """Compute the mean of `auc` over the classes that have it, and the sum of their pairs; both shapes (n, C)."""
     areas = [auc(scores[:, c], positive[:, c]) for c in range(scores.shape[1])]
     defined = [area for area, pairs in areas if pairs > 0]
@@ -42,7 +42,7 @@ def macro_auc(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[float, f
     return sum(defined) / len(defined), sum(pairs for _, pairs in areas)
 
 
-def binary_log_loss(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
+def binary_log_loss(scores: Floats, positive: Flags) -> float:
     """Sum the log-loss of scores of the positive class, shape (n,), clipped to probabilities."""
     probability = np.clip(scores, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
     return float(-np.log(np.where(positive, probability, 1.0 - probability)).sum())

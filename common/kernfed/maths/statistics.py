@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 from kernfed.errors import DataError, NumericalError
 from kernfed.rng import Stream
 
@@ -123,9 +122,9 @@ def pool_moments(parts: Sequence[Moments]) -> Moments:
     return total
 
 
-def constant_columns(pooled: Moments) -> npt.NDArray[np.bool_]:
+def constant_columns(pooled: Moments) -> Flags:
     """Tell which columns hold one value, up to its last digit: deviation at most eps |mean|, shape (d,)."""
-    constant: npt.NDArray[np.bool_] = pooled.deviation <= _CONSTANT * np.abs(pooled.mean)
+    constant: Flags = pooled.deviation <= _CONSTANT * np.abs(pooled.mean)
     return constant
 
 

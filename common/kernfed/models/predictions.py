@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from kernfed import files
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 from kernfed.columns.expand import expand
 from kernfed.columns.plan import columns_of
 from kernfed.errors import ConfigError
@@ -21,7 +21,7 @@ from kernfed.jobs.client_file import PartitionFile
 from kernfed.maths.tasks import TASKS
 from kernfed.models.base import Model
 from kernfed.models.coverage import Covering, check_coverage
-from kernfed.tables.raw_table import Flags, RawTable, Source, TextTable
+from kernfed.tables.raw_table import RawTable, Source, TextTable
 from kernfed.tables.read import gaps, read_with_text
 from kernfed.tables.typed_cells import cell_readers
 

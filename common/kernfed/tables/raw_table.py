@@ -12,13 +12,11 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from kernfed.arrays import GREATEST, Floats, Integers
+from kernfed.arrays import GREATEST, Flags, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.memory import available_bytes
 from kernfed.rng import Words
-
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 MAX_LISTED = 12
 """Most columns or faults that a message lists."""

@@ -2,8 +2,7 @@
 
 A gradient by a weight is a sum over rows: what its unit passes on, times what came into it. Where a unit is set off by
 one row alone, the sum is this row. Whoever chooses networks can make such units, so a client keeps these numbers to
-itself. How many rows stand behind a sum of terms t_i is their effective number (sum |t_i|)^2 / sum t_i^2: n where all
-are of a size, 1 where one outweighs all others.
+itself. How many rows stand behind a sum is their effective number, see `kernfed.maths.few.behind`.
 
 The terms that count are those of the network, not of its residuals: rows that are already predicted well add little to
 a gradient, and that is what training is for. So the size of a row at a unit is that of all paths from it to the
@@ -20,15 +19,9 @@ import torch
 from torch import Tensor
 
 from kernfed.federation.messages.data import LearningTask
+from kernfed.maths.few.behind import wanted
 from kernfed.maths.losses import MOST_MARGIN
 from kernfed.models.network_spec import Layer, NetworkSpec, layout
-
-_PART, _PART_OF_PAIRS = 6, 16
-"""Of few rows, one in so many must stand behind a number: no batch has all of its rows behind each. Behind the weight
-between two hidden units stand the rows that set off both."""
-_FEWEST = 2
-"""Never fewer."""
-_ROUNDING = 0.5
 
 
 @dataclass
@@ -77,12 +70,6 @@ def enough_rows(spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor],
         num = found.shape[1]
         rows, of_pairs = wanted(least, num)
         return _enough(spec, parameters, inputs, found, rows, of_pairs) & ~_sure(spec, found)[:, None]
-
-
-def wanted(least: int, num: int) -> tuple[float, float]:
-    """Rows that must stand behind a number, and behind a weight between two hidden units, where `num` rows add up."""
-    rows, of_pairs = (max(_FEWEST, min(least, num // part)) - _ROUNDING for part in (_PART, _PART_OF_PAIRS))
-    return rows, of_pairs
 
 
 def sure_rows(scores: Tensor) -> Tensor:

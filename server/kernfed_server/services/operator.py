@@ -17,7 +17,7 @@ from kernfed.pki.submission import prove
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto
-from kernfed_server.jobs.manager import RunManager
+from kernfed_server.jobs.tasks.manager import RunManager
 from kernfed_server.keeping.artifacts import read_pieces
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine.ports import free_port
 from kernfed_testing.machine.prometheus import promtool, scraping, until_value
-from kernfed_testing.ports import free_port
 
 MONITORING = Path(__file__).resolve().parents[3] / "deploy" / "monitoring"
 

@@ -19,7 +19,7 @@ from kernfed.pki.registry_reader import RegistryReader
 from kernfed.pki.renewal import renew
 from kernfed.pki.successions import OVERLAP
 from kernfed_client.app import ClientDaemon
-from kernfed_server.jobs.manager import RunManager
+from kernfed_server.jobs.tasks.manager import RunManager
 from kernfed_testing.federation import Federation
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.machine.proxy import Direction

@@ -18,7 +18,7 @@ from kernfed import files
 from kernfed.files import Part
 from kernfed_server.__main__ import main
 from kernfed_server.federation.open_call import OpenCall
-from kernfed_server.jobs import task as job_task
+from kernfed_server.jobs.tasks import task as job_task
 from kernfed_server.keeping import artifacts, checkpoints, store
 from kernfed_server.keeping.store import Store
 

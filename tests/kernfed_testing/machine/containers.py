@@ -23,9 +23,9 @@ from docker.errors import APIError, NotFound
 from kernfed.pki.identity import Identity
 from kernfed.wire.operator_client import OperatorClient
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine.ports import free_port
 from kernfed_testing.machine.running_job import Running
 from kernfed_testing.places import HEART
-from kernfed_testing.ports import free_port
 
 TAG = os.environ.get("KERNFED_TAG", "local")
 LABEL = "kernfed-test"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kernfed_testing.limits import LIMIT_S
-from kernfed_testing.ports import free_port
+from kernfed_testing.machine.ports import free_port
 
 
 def program(name: str) -> str:

@@ -21,8 +21,8 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.methods.probe.messages import Echo, EchoRequest
 from kernfed.methods.probe.settings import ProbeSettings
 from kernfed.v1 import task_pb2
-from kernfed_server.jobs.manager import RunLimits, RunManager
 from kernfed_server.jobs.run import Run
+from kernfed_server.jobs.tasks.manager import RunLimits, RunManager
 from kernfed_server.keeping.store import Store
 from kernfed_testing.books import OWNER
 from kernfed_testing.limits import LIMIT_S
@@ -221,7 +221,9 @@ async def world(
     async def no_report(*_: object) -> str:
         return ""
 
-    quick = contextlib.nullcontext() if report else mock.patch("kernfed_server.jobs.task.render_report", no_report)
+    quick = (
+        contextlib.nullcontext() if report else mock.patch("kernfed_server.jobs.tasks.task.render_report", no_report)
+    )
     try:
         async with asyncio.timeout(LIMIT_S):
             await runs.ready.wait()

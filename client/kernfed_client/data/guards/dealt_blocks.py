@@ -15,18 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from kernfed.arrays import Integers
 from kernfed.errors import PolicyError
 from kernfed.rng import Words
-from kernfed.tables.records import mixed
+from kernfed_client.data.guards.adding_up import add_up_to_few
+from kernfed_client.data.guards.dealt import Dealt, dealt_sets
 from kernfed_client.data.guards.joined_blocks import joined_blocks
-from kernfed_client.data.guards.kept_sets import keep_set, kept_sets
+from kernfed_client.data.guards.kept_sets import keep_set
 from kernfed_client.data.guards.records import told_apart
-from kernfed_client.data.guards.row_spans import tells_of_few
 from kernfed_client.data.guards.split import belonging, blocks_of, digest_words
 from kernfed_client.data.reading.partition_data import PartitionData
 
@@ -35,43 +34,6 @@ _SHARE_OF_LEFT = 4
 """A set takes at most one in so many of the blocks that are left."""
 _SMALL = 4
 """Blocks of fewer than so many times the least number of rows are taken before larger ones."""
-_MOST_JUDGED = 250
-"""Earlier blocks that are judged together with new ones: those that share most rows with them."""
-_TOGETHER, _MOST_GROUPS = 60, 4
-"""New blocks that are judged at a time, and how often: of a client with very many rows not all are judged so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dealt:
-    """A set of rows that was dealt into blocks, n of them."""
-
-    words: Words
-    """What tells the rows apart, rising, (n,)."""
-    block: Integers
-    """Number of each one's block, (n,)."""
-    whole: bool = False
-    """Whether sums over all of them alone are told: they are one block, and may be dealt later."""
-
-    @classmethod
-    def of(cls, words: Words, block: Integers, *, whole: bool = False) -> Dealt:
-        """Put rows into the order of their words."""
-        order = np.argsort(words)
-        return cls(words[order], block[order], whole and not block.any())
-
-    @property
-    def named(self) -> Words:
-        """A word for each block, the same for the same rows."""
-        order = np.argsort(self.block, kind="stable")
-        starts = np.flatnonzero(np.diff(self.block[order], prepend=-1))
-        found: Words = np.add.reduceat(mixed(self.words[order]), starts)
-        return found
-
-    def blocks_of(self, words: Words) -> Integers:
-        """Block of each of some rows, (m,); -1: the set has none."""
-        if not len(self.words):
-            return np.full(len(words), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
-        return np.where(self.words[place] == words, self.block[place], -1)
 
 
 @dataclass
@@ -95,15 +57,7 @@ class Dealing:
 
     @cached_property
     def _kept(self) -> list[Dealt]:
-        found: list[Dealt] = []
-        for kept in kept_sets(self.state / FOLDER):
-            if {*kept} == {"words", "block"} and len(kept["words"]) == len(kept["block"]) > 0:
-                found.append(Dealt(kept["words"].astype(np.uint64), kept["block"].astype(np.int64)))
-            elif {*kept} == {"words"} and len(kept["words"]):
-                words = kept["words"].astype(np.uint64)
-                found.append(Dealt(words, np.zeros(len(words), dtype=np.int64), whole=True))
-        dealt = [its.words for its in found if not its.whole]
-        return [its for its in found if not (its.whole and any(np.array_equal(its.words, words) for words in dealt))]
+        return dealt_sets(self.state / FOLDER)
 
     def of_parts(
         self, train: PartitionData, test: PartitionData, columns: Sequence[str], first: Integers, least_groups: int
@@ -263,7 +217,7 @@ class Dealing:
         num = min(num, size)
         while num:
             joined = own * num // size
-            if not self._tells_of_few(words[rest], joined, is_new[rest]):
+            if not add_up_to_few(words[rest], joined, is_new[rest], self._kept, self.least):
                 found[rest] = first + joined
                 return found
             num //= 2
@@ -308,93 +262,6 @@ class Dealing:
         usable[block[split & (block >= 0)]] = False
         return np.where((block >= 0) & usable[block], block, -1)
 
-    def _tells_of_few(self, words: Words, block: Integers, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bool:
-        """Whether new blocks, with those of one earlier set or of several, add up to a few rows.
-
-        Rows that no job had before count as enough: whether a few may come is judged by whole sets.
-        """
-        weight = np.where(is_new, self.least, 1)
-        sizes = np.bincount(block, weight).astype(np.int64)
-        shares: list[_Shares] = []
-        for holder, kept in enumerate(self._kept):
-            theirs = kept.blocks_of(words)
-            both = theirs >= 0
-            num_theirs = int(kept.block.max()) + 1
-            pairs, inverse = np.unique(theirs[both] * len(sizes) + block[both], return_inverse=True)
-            shared = np.bincount(inverse, minlength=len(pairs))
-            their, own = pairs // len(sizes), pairs % len(sizes)
-            their_sizes = np.bincount(kept.block, minlength=num_theirs)
-            if _few(own, shared, sizes, their_sizes[their], self.least).any():
-                return True
-            mostly = np.zeros(num_theirs, dtype=np.bool_)
-            mostly[their[2 * shared > sizes[own]]] = True
-            if (_few(their, shared, their_sizes, sizes[own], self.least) & mostly).any():
-                return True
-            name = kept.named[np.searchsorted(np.unique(kept.block), their)]
-            shares.append(_Shares(np.full(len(their), holder), their, name, own, shared))
-        return self._add_up(words, block, is_new, _Shares(*map(np.concatenate, zip(*shares, strict=True))))
-
-    def _add_up(
-        self, words: Words, block: Integers, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]], shares: _Shares
-    ) -> bool:
-        num = int(block.max()) + 1
-        for start in range(0, min(num, _TOGETHER * _MOST_GROUPS), _TOGETHER):
-            numbers = range(start, min(start + _TOGETHER, num))
-            own: list[Words] = []
-            for number in numbers:
-                come = words[is_new & (block == number)][:1, None] ^ np.arange(self.least, dtype=np.uint64)
-                own.append(np.concatenate([words[~is_new & (block == number)], come.ravel()]))
-            earlier = [
-                self._kept[holder].words[self._kept[holder].block == number]
-                for holder, number in shares.most_shared(numbers)
-            ]
-            if tells_of_few(own[-1], earlier, self.least, own[:-1]):
-                return True
-        return False
-
-
-class _Shares(NamedTuple):
-    """Earlier blocks and new ones that share rows, p pairs."""
-
-    holder: Integers
-    """Place of the set that holds the earlier one, (p,)."""
-    number: Integers
-    """Of the earlier one in its set, (p,)."""
-    name: Words
-    """Of the earlier one, (p,); see `Dealt.named`."""
-    own: Integers
-    """Number of the new one, (p,)."""
-    shared: Integers
-    """Rows that both have, (p,)."""
-
-    def most_shared(self, numbers: range) -> list[tuple[int, int]]:
-        """Holder and number of the earlier blocks that share most rows with these new ones, the most last."""
-        near = np.flatnonzero((self.own >= numbers.start) & (self.own < numbers.stop))
-        _, first, inverse = np.unique(self.name[near], return_index=True, return_inverse=True)
-        holder = self.holder[near]
-        once = holder == holder[first][inverse]  # a block may lie in several sets
-        total = np.bincount(inverse[once], self.shared[near][once], len(first))
-        order = np.argsort(first)
-        chosen = near[first[order[np.argsort(total[order], kind="stable")[-_MOST_JUDGED:]]]]
-        return list(zip(self.holder[chosen].tolist(), self.number[chosen].tolist(), strict=True))
-
 
 def _words(rows: PartitionData, columns: Sequence[str]) -> Words:
     return told_apart(digest_words(rows, columns)) if rows.word is None else rows.word
-
-
-def _few(
-    of: Integers, shared: Integers, sizes: Integers, others: Integers, least: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether each set, less those others of a partition that leave fewest of its rows, is of a few rows.
-
-    Args:
-        of: Number of a set, for each pair of a set and another that share rows, (p,).
-        shared: How many each pair shares, (p,).
-        sizes: Of the sets.
-        others: Sizes of the other one of each pair, (p,).
-        least: Fewest rows.
-    """
-    best = np.bincount(of, np.minimum(shared, others - shared), len(sizes))
-    left = best + sizes - np.bincount(of, shared, len(sizes))
-    return np.asarray((left > 0) & (left < least))

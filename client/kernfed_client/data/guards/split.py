@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Integers
+from kernfed.arrays import Flags, Integers
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile
 from kernfed.maths.folds import joined, keep_apart, number, row_digests
 from kernfed.rng import Words, stream
-from kernfed.tables.raw_table import Flags
 from kernfed.tables.records import mixed
 from kernfed_client.data.guards.records import Records, are_copies
 from kernfed_client.data.reading.partition_data import PartitionData

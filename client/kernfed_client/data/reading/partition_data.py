@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 from kernfed.columns.expand import expand
 from kernfed.columns.plan import ColumnPlan, fault
 from kernfed.errors import DataError, WireError
@@ -17,7 +17,7 @@ from kernfed.maths.few.rows import levelled, without_few
 from kernfed.maths.tasks import TASKS
 from kernfed.rng import Words
 from kernfed.tables.cells import class_name
-from kernfed.tables.raw_table import Faults, Flags, RawTable, Source
+from kernfed.tables.raw_table import Faults, RawTable, Source
 from kernfed.tables.typed_cells import cell_readers
 from kernfed.wording import MAX_CLASS_NAME, is_class_name, listed
 from kernfed_client.data.guards.records import Records, told_apart

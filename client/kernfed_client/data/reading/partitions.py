@@ -16,23 +16,15 @@ from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection
 from kernfed.maths.tasks import TASKS
-from kernfed.tables.raw_table import Flags
 from kernfed.tables.read import read
 from kernfed.wording import listed
 from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_in_columns import without_few_in_columns
 from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
 from kernfed_client.data.guards.split import (
-    FIRST_RULES,
     JOINED_RULES,
     RULES,
-    Blocks,
-    belonging,
-    blocks_of,
-    drawn_rows,
-    held_out_by_record,
     ordered,
-    units_of,
 )
 from kernfed_client.data.reading.partition_data import (
     NO_GROUPS,
@@ -45,6 +37,7 @@ from kernfed_client.data.reading.partition_data import (
     partition_source,
 )
 from kernfed_client.data.reading.ranges import added
+from kernfed_client.data.reading.train_and_test import train_and_test
 
 _NO_TEST_ROWS = "the test partition has no rows, so nothing is measured at this client"
 _FEW_TEST_ROWS = (
@@ -52,19 +45,6 @@ _FEW_TEST_ROWS = (
     "is measured at this client, and the job holds none out; a larger data.test_fraction in the job, a test partition "
     "of more rows, or a lower policy.min_rows gives metrics"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Least:
-    """What a number must stand for, at least."""
-
-    rows: int
-    groups: int
-    """1 where rows have no groups."""
-
-    def holds(self, rows: PartitionData) -> bool:
-        """Whether rows are enough."""
-        return rows.num_rows >= self.rows and rows.num_groups >= self.groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +182,7 @@ def prepare(
     if schema.by_record:
         train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
     everything = train
-    train, test, few, block, rare = _parts(train, test, schema, client, policy, rules)
+    train, test, few, block, rare = train_and_test(train, test, schema, client, policy, rules)
     if rare and not train.num_rows:
         raise DataError(
             f"{where}: no class of column {schema.target!r} has as many training rows as policy.min_rows says, so the "
@@ -263,55 +243,6 @@ def _joined(
     return found, tuple(name for name, few in zip((*schema.features, schema.target), judge.blamed, strict=True) if few)
 
 
-def _parts(
-    train: PartitionData,
-    test: PartitionData | None,
-    schema: DataSchema,
-    client: str,
-    policy: PolicySection,
-    rules: int,
-) -> tuple[PartitionData, PartitionData, bool, Integers | None, set[str]]:
-    """Training rows, test rows, whether there are too few of these, blocks of training rows, classes left out."""
-    least, rare = Least(policy.min_rows, 1 if train.group is None else policy.least_groups), set[str]()
-    everything, own_test = train, test
-    while True:
-        train, test, few, block = _split(everything, own_test, schema, client, least, rules)
-        found = _rare_classes(train, least)
-        if not found or policy.rare_classes == "allow" or not least.holds(train):
-            return train, test, few, block, rare
-        rare |= found
-        everything = _of_other_classes(everything, rare)
-        own_test = None if own_test is None else _of_other_classes(own_test, rare)
-
-
-def _split(
-    rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least, rules: int
-) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
-    by_content = schema.by_content and rows.records is None
-    blocks = blocks_of(rows, schema.features, least.rows, anew=False) if by_content else None
-    if test is None:
-        held_out, few = _held_out(rows, schema, client, least, blocks)
-        train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
-        blocks = None if blocks is None else blocks.without(held_out)
-    else:
-        train, few = rows, test.num_rows > 0 and not least.holds(test)
-        test = test.take(np.zeros(0, dtype=np.intp)) if few else test
-    if least == Least(1, 1):
-        return train, test, few, None
-    if blocks is None or rules > FIRST_RULES:
-        blocks = blocks_of(train, schema.features, least.rows, least.groups, anew=rules > FIRST_RULES)
-    return train, test, few, blocks.of_rows
-
-
-def _rare_classes(rows: PartitionData, least: Least) -> set[str]:
-    labels = rows.labels or []
-    counts = Counter(labels)
-    if rows.group is None or rows.labels is None:
-        return {name for name, count in counts.items() if count < least.rows}
-    groups = Counter(label for label, _ in set(zip(labels, rows.group.tolist(), strict=True)))
-    return {name for name, count in counts.items() if count < least.rows or groups[name] < least.groups}
-
-
 def _large_group_notes(train: PartitionData, test: PartitionData, fraction: float) -> list[str]:
     """A note where a group has more rows than are to be held out."""
     if train.group is None or test.group is None:
@@ -333,29 +264,6 @@ def _refuse_shared_groups(train: Integers, test: Integers, where: str) -> None:
             "or leave the test partition out",
             public=f"{where}: its training and test partitions share groups",
         )
-
-
-def _of_other_classes(rows: PartitionData, names: set[str]) -> PartitionData:
-    return rows.take(np.array([i for i, label in enumerate(rows.labels or ()) if label not in names], dtype=np.int64))
-
-
-def _held_out(
-    rows: PartitionData, schema: DataSchema, client: str, least: Least, blocks: Blocks | None
-) -> tuple[Flags, bool]:
-    """Whether each row is held out, (n,); and whether none is because they would be too few."""
-    if schema.by_content:
-        if blocks is None:
-            found = held_out_by_record(rows, schema.test_fraction, least.rows, least.groups)
-        else:
-            found = blocks.held_out(schema.test_fraction)
-        asked = int(schema.test_fraction * rows.num_rows + 0.5) > 0
-        none_is_few = least != Least(1, 1) or rows.group is not None
-        few = asked and (not least.holds(rows.take(np.flatnonzero(found))) if found.any() else none_is_few)
-        return found & (not few), few
-    unit = belonging(rows) if rows.group is not None else units_of(rows) if schema.copies_together else None
-    found = drawn_rows(rows.labels, rows.num_rows, schema.test_fraction, schema.seed, client, unit)
-    few = bool(found.any()) and not least.holds(rows.take(np.flatnonzero(found)))
-    return found & (not few), few
 
 
 def read_partition(

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Flags, Floats
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema
 from kernfed.maths.few.limits import whole_limit
-from kernfed.tables.raw_table import Flags
 
 
 def outside_ranges(

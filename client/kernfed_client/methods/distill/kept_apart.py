@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from kernfed import rng
-from kernfed.arrays import Integers
+from kernfed.arrays import Flags, Integers
 from kernfed.maths.folds import deal
-from kernfed.methods.distill.blend import Bools
 
 _NUM_PARTS = 5
 
 
-def parts(unit: Integers, seed: int) -> list[Bools]:
+def parts(unit: Integers, seed: int) -> list[Flags]:
     """Deal rows into parts of about the same size; rows of one unit lie in one part.
 
     Args:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernfed.arrays import Array, Floats, Integers
+from kernfed.arrays import Array, Flags, Floats, Integers
 from kernfed.errors import DataError
 from kernfed.features.kernels import KernelSpec, PointKernel, check_kernel
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.distill.alpha import check_alpha
-from kernfed.methods.distill.blend import Bools, Gain, blend, distilled_share, gain
+from kernfed.methods.distill.blend import Gain, blend, distilled_share, gain
 from kernfed.methods.distill.tensors.distillation import (
     DistilledRidge,
     KernelModel,
@@ -89,7 +89,7 @@ class Compared(NamedTuple):
     """Errors of the model of own rows and public points, (n, C)."""
     unit: Integers
     """Which rows were kept apart together, (n,)."""
-    near: Bools
+    near: Flags
     """Which rows have a public point near them, (n,)."""
     targets: Floats
     """What was to be predicted, (n, C)."""
@@ -136,7 +136,7 @@ class Lesson:
     """Weight of own rows."""
     unit: Integers
     """Which own rows are copies of each other, or of one group, (N,)."""
-    near: Bools
+    near: Flags
     """Which own rows have a public point within a lengthscale of the job's kernel, (N,)."""
     seed: int
     """Of models that draw random numbers; this client's own."""
@@ -145,7 +145,7 @@ class Lesson:
     target_mean: Floats | None = None
     """Around which models without an intercept fit, (C,); None: 0."""
 
-    def only(self, rows: Bools) -> Lesson:
+    def only(self, rows: Flags) -> Lesson:
         """The same of some of the own rows alone, (N,)."""
         return replace(self, x=self.x[rows], y=self.y[rows], unit=self.unit[rows], near=self.near[rows])
 

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from kernfed import rng
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Flags, Floats
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_models import NetworkModelSection
-from kernfed.methods.distill.blend import Bools
 from kernfed.section import ACCEPTED
 from kernfed_client.data import kept_arrays
 from kernfed_client.data.local_job import LocalJob
@@ -38,7 +37,7 @@ _KEPT_ROUNDS = 3
 class NetworkLearner:
     """A network of this client."""
 
-    def __init__(self, job: LocalJob, lesson: Lesson, section: NetworkModelSection, apart: Bools | None = None) -> None:
+    def __init__(self, job: LocalJob, lesson: Lesson, section: NetworkModelSection, apart: Flags | None = None) -> None:
         """Check that the network can be made.
 
         Args:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from kernfed import files, rng
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.kernels import BLOCK, check_kernel
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
-from kernfed.methods.distill.blend import Bools, Gain
+from kernfed.methods.distill.blend import Gain
 from kernfed.methods.distill.messages import (
     DistillationStarted,
     DistillRequest,
@@ -202,13 +202,13 @@ def _fit(
     )
 
 
-def _near(x: Floats, public: Floats, lengthscales: Sequence[float]) -> Bools:
+def _near(x: Floats, public: Floats, lengthscales: Sequence[float]) -> Flags:
     """Which rows have a public point within a lengthscale of the job's kernel, (N,)."""
     scales = np.asarray(lengthscales)
     rows, points = (torch.from_numpy(np.ascontiguousarray(part / scales)) for part in (x, public))
     step = max(1, BLOCK // len(points))
     near = [torch.cdist(part, points).amin(dim=1) <= 1.0 for part in torch.split(rows, step)]
-    found: Bools = torch.cat(near).numpy()
+    found: Flags = torch.cat(near).numpy()
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, PolicyError, WireError
+from kernfed.maths.few.behind import few_behind
 from kernfed.maths.likelihood.inference import score_products
 from kernfed.maths.losses import MOST_MARGIN, Link
 from kernfed.methods.glm.families import FAMILIES, Family
@@ -21,7 +22,6 @@ from kernfed.methods.glm.messages import (
     GlmSums,
     GlmSumsRequest,
 )
-from kernfed.tensors.rows_behind import wanted
 from kernfed_client.data.local_job import LocalJob
 
 
@@ -99,15 +99,15 @@ def end(job: LocalJob, request: GlmEndRequest) -> GlmEnd:
         raise WireError(f"{request.step}: the dispersion is {request.dispersion}, and not above 0")
     rows, eta = _at(job, request)
     information = rows.weight * rows.family.information(rows.y, eta, expected=True)
-    group, scores = job.data.train.group, np.zeros((rows.x.shape[1],) * 2)
+    scores = np.zeros((rows.x.shape[1],) * 2)
     if request.robust:
         each = rows.x * (rows.weight * rows.family.score(rows.y, eta))[:, None]
-        scores = score_products(each, group) / len(eta)
+        scores = score_products(each, job.data.train.group) / len(eta)
     return GlmEnd(
         num_rows=job.num_rows,
         information=_products(rows.x, information),
         scores=scores,
-        num_groups=job.num_rows if group is None else len(np.unique(group)),
+        num_groups=job.data.train.num_groups,
         log_likelihood=float(rows.family.log_likelihood(rows.y, eta, rows.weight, request.dispersion).mean()),
     )
 
@@ -136,9 +136,8 @@ def _refuse_few(rows: _Rows, eta: Floats, least: int) -> None:
     if least == 1:
         return
     sizes = rows.weight * rows.family.sizes(rows.y, eta)
-    effective = float(np.square((sizes / sizes.max()).sum()) / np.square(sizes / sizes.max()).sum())
     sure = rows.family.link is Link.LOGISTIC and float((np.abs(eta) > MOST_MARGIN).mean()) > 0.5
-    if sure or effective < wanted(least, len(eta))[0]:
+    if sure or few_behind(sizes, least):
         raise PolicyError(
             "at these coefficients few training rows stand behind the sums: others are predicted with certainty, or "
             "have hardly any weight; a column that tells the target apart, or a very uneven offset or weight, does that"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed.arrays import Array, Floats
+from kernfed.maths.few.behind import wanted
 from kernfed.methods.online import meta
-from kernfed.tensors.rows_behind import wanted
 
 _MOST_WALKS = 8
 """Ways that are tried; after as many nothing moves."""

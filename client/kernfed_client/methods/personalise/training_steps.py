@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from kernfed import rng
-from kernfed.arrays import Array, Floats, Integers
+from kernfed.arrays import Array, Flags, Floats, Integers
 from kernfed.errors import InvalidTensorError, WireError
 from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
@@ -273,7 +272,7 @@ def _folds(job: LocalJob, num_folds: int) -> Integers:
     return fold if np.bincount(fold, minlength=num_folds).min() >= least else np.full_like(fold, -1)
 
 
-def _first_fold(job: LocalJob, num_folds: int) -> npt.NDArray[np.bool_]:
+def _first_fold(job: LocalJob, num_folds: int) -> Flags:
     """Which rows are in the first fold, (n,); none where folds would be too small.
 
     Raises:
@@ -281,11 +280,11 @@ def _first_fold(job: LocalJob, num_folds: int) -> npt.NDArray[np.bool_]:
     """
     if num_folds < 2:
         raise WireError(f"personalise: {num_folds} folds, of which one is to be kept apart")
-    first: npt.NDArray[np.bool_] = _folds(job, num_folds) == 0
+    first: Flags = _folds(job, num_folds) == 0
     return first
 
 
-def _losses(spec: NetworkSpec, networks: Tensor, x: Tensor, y: Tensor, rows: npt.NDArray[np.bool_]) -> Floats:
+def _losses(spec: NetworkSpec, networks: Tensor, x: Tensor, y: Tensor, rows: Flags) -> Floats:
     """Mean loss of each network over some rows, (N,); that of a network beyond all numbers is the largest told."""
     some = torch.from_numpy(rows).to(x.device)
     losses = to_array(row_losses(spec, networks, x[some], y[some])).mean(axis=1)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 from kernfed.columns.plan import OTHER, ColumnKind, ColumnPlan
 from kernfed.errors import DataError, WireError
 from kernfed.methods.survival.messages import MOST_GROUPS
 from kernfed_client.data.local_job import LocalJob
-
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def times_of(job: LocalJob) -> Floats:

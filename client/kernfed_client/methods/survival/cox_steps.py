@@ -9,11 +9,11 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 from kernfed.columns.plan import without_coefficient
 from kernfed.errors import PolicyError, WireError
+from kernfed.maths.few.behind import few_behind, wanted
 from kernfed.maths.few.neighbours import group_means, group_sizes
 from kernfed.maths.likelihood.inference import score_products
 from kernfed.methods.survival.cox_messages import CoxEnd, CoxEndRequest, CoxSums, CoxSumsRequest
 from kernfed.methods.survival.partial import Point, Rows, concordance
-from kernfed.tensors.rows_behind import wanted
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.survival.columns import came, times_of
 
@@ -43,16 +43,16 @@ def end(job: LocalJob, request: CoxEndRequest) -> CoxEnd:
         PolicyError: As `sums`.
     """
     point = _at(job, request)
-    rows, group = point.rows, job.data.train.group
+    rows = point.rows
     scores = np.zeros((rows.x.shape[1],) * 2)
     if request.robust:
-        scores = score_products(point.residuals(), group) / job.num_rows
+        scores = score_products(point.residuals(), job.data.train.group) / job.num_rows
     pairs, concordant, equal = concordance(rows.times, rows.died, point.eta)
     times, deaths, hazards = _baseline(job, request, point)
     return CoxEnd(
         num_rows=job.num_rows,
         scores=scores,
-        num_groups=job.num_rows if group is None else len(np.unique(group)),
+        num_groups=job.data.train.num_groups,
         pairs=pairs,
         concordant=concordant,
         equal=equal,
@@ -108,8 +108,7 @@ def _at(job: LocalJob, request: CoxSumsRequest | CoxEndRequest) -> Point:
     rows = job.memo(("cox", request.event, request.ties), made)
     point = Point.at(rows, request.coefficients.astype(np.float64))
     # Of the means that are subtracted at the events, a row's part is the number of events expected of it.
-    least, behind = job.file.policy.min_rows, point.expected()
-    if least > 1 and np.square(behind.sum()) < np.square(behind).sum() * wanted(least, len(behind))[0]:
+    if few_behind(point.expected(), job.file.policy.min_rows):
         raise PolicyError(
             "at these coefficients few training rows stand behind the sums: others have hardly any weight; a column "
             "that tells at once who has the event does that"

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Flags, Floats
 from kernfed.errors import WireError
 from kernfed.maths.few.neighbours import group_means, group_sizes
 from kernfed.methods.survival.messages import SurvivalTimes, SurvivalTimesRequest
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.methods.survival.columns import Flags, came, groups_of, times_of
+from kernfed_client.methods.survival.columns import came, groups_of, times_of
 
 
 def times(job: LocalJob, request: SurvivalTimesRequest) -> SurvivalTimes:

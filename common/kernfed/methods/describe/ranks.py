@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
-
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+from kernfed.arrays import Flags, Floats, Integers
 
 
 @dataclass(frozen=True, slots=True)

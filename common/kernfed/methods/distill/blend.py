@@ -9,17 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats, Integers
-
-Bools = npt.NDArray[np.bool_]
+from kernfed.arrays import Flags, Floats, Integers
 
 SPREAD = 0.5
 """Standard deviation of the shares that are expected before any row is seen, around 0, which is own rows alone."""
 
 
-def distilled_share(alone: Floats, distilled: Floats, unit: Integers, near: Bools) -> float:
+def distilled_share(alone: Floats, distilled: Floats, unit: Integers, near: Flags) -> float:
     """Weight s of the distilled model in (1 - s) f_alone + s f_distilled, from 0 to 1.
 
     With errors e of the model of own rows alone, and d of the distilled one, least squares give

@@ -16,10 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Floats, Integers
-
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
+from kernfed.arrays import Flags, Floats, Integers
 
 _MOST = 500.0
 """Linear predictors are taken at most so far from 0: a step that went too far has a finite likelihood."""

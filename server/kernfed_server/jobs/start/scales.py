@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import GREATEST, Array
+from kernfed.arrays import GREATEST, Array, Flags
 from kernfed.errors import InvalidReplyError
 from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.features.spec import FeatureSpec
@@ -204,7 +203,7 @@ def pooled_mean(described: Mapping[str, DataDescription], counted: Mapping[str, 
 class Apart:
     """Columns in which a client stands apart from all others."""
 
-    columns: npt.NDArray[np.bool_]
+    columns: Flags
     """Shape (P,)."""
     others: Moments | None
     """Pooled moments of the others; None where there are fewer than two."""
@@ -239,7 +238,7 @@ def stands_apart(stated: Mapping[str, Moments]) -> dict[str, Apart]:
     return found
 
 
-def note_columns(run: Run, data: DataSection, columns: npt.NDArray[np.bool_], begin: str, end: str) -> None:
+def note_columns(run: Run, data: DataSection, columns: Flags, begin: str, end: str) -> None:
     """Note the names of columns that are set, if any."""
     if columns.any():
         run.note(f"{begin} {listed([data.features[int(j)] for j in np.flatnonzero(columns)])}{end}")

@@ -8,7 +8,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.registry import method_of
 from kernfed_server.federation.client_book import Sessions
-from kernfed_server.jobs.task import ActiveJob
+from kernfed_server.jobs.tasks.task import ActiveJob
 from kernfed_server.jobs.waiting.schedule import QueuedJob, Start, Wait, may_join, plan
 
 

@@ -16,10 +16,9 @@ from kernfed.methods.describe.messages import (
 from kernfed.methods.describe.settings import DescribeSettings
 from kernfed.methods.describe.table import DescribedTable
 from kernfed.wording import listed
-from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.one_round import found_once, note_lacking
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.base import Workflow, as_they_are
 from kernfed_server.methods.describe.pooled import Columns, described
 
@@ -31,22 +30,18 @@ async def run(setup: Setup, settings: DescribeSettings, cohort: Cohort, run: Run
     value (`summary`); correlations of its columns (`sufficient_statistic`), which a client may keep back. The
     coordinator learns these per client.
     """
-    resumed = run.resumed
-    found = DescribeFinding.from_json(resumed.json("finding")) if resumed else None
-    async for round_num in run.rounds(1):
-        columns = Columns.of(setup.schema, setup.agreed.classes)
+    columns = Columns.of(setup.schema, setup.agreed.classes)
+
+    async def find() -> DescribeFinding:
         asked = DescribeColumnsRequest(
             num_columns=len(columns.numbers), num_groups=NUM_GROUPS, num_levels=settings.num_levels
         )
         told = await cohort.ask(asked, refusing=columns.refusing)
         pairs = await _pairs(columns, told, cohort, run) if settings.correlations else {}
-        found = described(columns, told, pairs, settings.quantiles, settings.num_bins)
-        _note_lacking(told, cohort, run)
-        run.publish(found)
-        run.ends(Arrival("one round, as the method has: statistics of the rows of all clients that answered"))
-        await run.record(round_num, {"finding": json_array(found.to_json())})
-    assert found is not None  # noqa: S101  # one round is done, now or before
-    return DescribedTable(found)
+        note_lacking("statistics", told, cohort, run)
+        return described(columns, told, pairs, settings.quantiles, settings.num_bins)
+
+    return DescribedTable(await found_once(DescribeFinding, "statistics", run, find))
 
 
 async def _pairs(
@@ -63,11 +58,6 @@ async def _pairs(
             "policy.min_rows; correlations are as if none had"
         )
     return pairs
-
-
-def _note_lacking(told: Mapping[str, ColumnsDescribed], cohort: Cohort, run: Run) -> None:
-    if lacking := [f"{client} ({cohort.why_missing(client)})" for client in cohort.clients if client not in told]:
-        run.note(f"statistics are of the other clients' rows, without {listed(lacking, more=', ...')}")
 
 
 WORKFLOWS = {"describe": Workflow(run, adapt=as_they_are)}

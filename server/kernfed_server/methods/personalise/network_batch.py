@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Array, Floats, Integers
+from kernfed.arrays import Array, Flags, Floats, Integers
 from kernfed.federation.events import RoundMetrics
 from kernfed.maths.adam import Adam
 from kernfed.maths.tasks import TASKS
@@ -39,7 +38,7 @@ class Apart:
     fold: Integers
     """The fold of that client's rows that it does not see, from 1 on; 0: it sees all. Shape (T,)."""
 
-    def of_client(self, client: int, weighing: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    def of_client(self, client: int, weighing: Flags) -> dict[str, Any]:
         """What a client is told of the networks that weigh it, as `TrainNetworksRequest` names it."""
         held = np.where(self.own == client, self.fold, 0)[weighing]
         return {"num_folds": self.num_folds, "held": tuple(held.tolist())}
@@ -51,7 +50,7 @@ class Everywhere:
 
     num_folds: int
 
-    def of_client(self, client: int, weighing: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    def of_client(self, client: int, weighing: Flags) -> dict[str, Any]:
         """See `Apart.of_client`."""
         del client
         return {"num_folds": self.num_folds, "held": (1,) * int(weighing.sum())}
@@ -124,7 +123,7 @@ class Networks:
 
     def _move(self, mix: Floats, networks: Floats, parts: Mapping[int, Floats]) -> None:
         settings = self.job.settings
-        reached: npt.NDArray[np.bool_] = mix.max(axis=1) > 0
+        reached: Flags = mix.max(axis=1) > 0
         # Rows of zeros: of those that the target weighs nobody answered.
         mean = weighted_sums(mix, parts, (self.parameters.shape[1],))
         moved = np.where(reached[:, None], mean, networks)

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Flags, Floats
 from kernfed.errors import JobError
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request
@@ -116,7 +115,7 @@ class _Solver:
     """By target; one without is started in the next turn."""
     bounds: Floats = field(default_factory=lambda: np.zeros(0))
     """Certified relative distances, shape (T,); infinity where not known."""
-    done: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    done: Flags = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
     def start(cls, job: Personalisation, found: Collaboration) -> _Solver:

@@ -12,10 +12,9 @@ from kernfed.methods.survival.messages import MOST_GROUPS, SurvivalTimes, Surviv
 from kernfed.methods.survival.settings import KaplanMeierSettings
 from kernfed.methods.survival.table import CurveTable
 from kernfed.wording import listed
-from kernfed_server.jobs.arrival import Arrival
+from kernfed_server.jobs.one_round import found_once, note_lacking
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.jobs.state import json_array
 from kernfed_server.methods.base import Workflow, as_they_are
 
 
@@ -25,19 +24,17 @@ async def run(setup: Setup, settings: KaplanMeierSettings, cohort: Cohort, run: 
     What leaves a client: by group and outcome, rows counted at means of the times of neighbours (`summary`). The
     coordinator learns these per client.
     """
-    resumed = run.resumed
-    found = KaplanMeierFinding.from_json(resumed.json("finding")) if resumed else None
-    async for round_num in run.rounds(1):
+
+    async def find() -> KaplanMeierFinding:
         request = SurvivalTimesRequest(event=settings.event, by=settings.by, grid=tuple(settings.grid))
         told = await cohort.ask(request)
         found = finding_of(setup.schema.target, settings, told)
-        _note(told, cohort, run)
+        note_lacking("curves", told, cohort, run)
+        _note(told, run)
         _note_horizon(found, run)
-        run.publish(found)
-        run.ends(Arrival("one round, as the method has: curves of the rows of all clients that answered"))
-        await run.record(round_num, {"finding": json_array(found.to_json())})
-    assert found is not None  # noqa: S101  # one round is done, now or before
-    return CurveTable(found)
+        return found
+
+    return CurveTable(await found_once(KaplanMeierFinding, "curves", run, find))
 
 
 def finding_of(target: str, settings: KaplanMeierSettings, told: Mapping[str, SurvivalTimes]) -> KaplanMeierFinding:
@@ -128,14 +125,12 @@ def _note_horizon(found: KaplanMeierFinding, run: Run) -> None:
         )
 
 
-def _note(told: Mapping[str, SurvivalTimes], cohort: Cohort, run: Run) -> None:
-    """Say which clients are not in the curves, or not as they are."""
+def _note(told: Mapping[str, SurvivalTimes], run: Run) -> None:
+    """Say whose rows are not in the curves as they are."""
 
     def those(found: Callable[[SurvivalTimes], bool]) -> str:
         return listed(sorted(client for client, reply in told.items() if found(reply)), more=", ...")
 
-    if lacking := [f"{client} ({cohort.why_missing(client)})" for client in cohort.clients if client not in told]:
-        run.note(f"curves are of the other clients' rows, without {listed(lacking, more=', ...')}")
     if few := those(lambda reply: reply.few_joined):
         run.note(
             f"{few}: some groups, or outcomes of a group, have fewer rows there than policy.min_rows; such rows count "

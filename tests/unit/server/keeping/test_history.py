@@ -14,7 +14,7 @@ import pytest
 from kernfed.errors import UnavailableError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import JobInfo, JobUpdate, NumberedEvent
-from kernfed_server.jobs.manager import RunLimits
+from kernfed_server.jobs.tasks.manager import RunLimits
 from kernfed_server.keeping.batches import Batch, Told, pack
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.worlds.job_world import World, world

@@ -12,7 +12,7 @@ from safetensors.numpy import load, save
 from kernfed.arrays import Array, Integers
 from kernfed.errors import PolicyError
 from kernfed.rng import Words, stream
-from kernfed_client.data.guards import dealt_blocks
+from kernfed_client.data.guards import adding_up
 from kernfed_client.data.guards.dealt_blocks import FOLDER, Dealing
 from kernfed_client.data.guards.kept_sets import kept_sets
 
@@ -115,7 +115,7 @@ def test_however_many_rows_few_blocks_are_judged_at_once(tmp_path: Path, monkeyp
         judged.append((len(earlier), 1 + len(beside)))
         return len(new) < least
 
-    monkeypatch.setattr(dealt_blocks, "tells_of_few", count)
+    monkeypatch.setattr(adding_up, "tells_of_few", count)
     words, draw = np.arange(4000, dtype=np.uint64) * np.uint64(977), stream(0, "many rows")
     for chosen in (np.arange(4000), np.sort(draw.permutation(4000)[:3600])):
         dealing = Dealing(tmp_path, LEAST)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernfed.arrays import Flags
 from kernfed.errors import PolicyError
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
-from kernfed.tables.raw_table import Flags
 from kernfed_client.data.guards.split import blocks_of, drawn_rows, ordered, refuse_draws, units_of
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_testing.partitions import regression

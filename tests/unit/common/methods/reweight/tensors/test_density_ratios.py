@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernfed.arrays import Flags
 from kernfed.errors import DataError
 from kernfed.methods.reweight.ratio_spec import DEFAULT_RATIOS, Divergence, RatioModel
 from kernfed.methods.reweight.tensors.density_ratios import Fitted, effective_sample_size, limited, match
@@ -84,7 +85,7 @@ def test_a_cnn_tells_images_apart() -> None:
     """Images with a bright corner, of which there are more at test time, weigh more."""
     random = np.random.default_rng(0)
 
-    def images(share: float, seed: int) -> tuple[Tensor, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def images(share: float, seed: int) -> tuple[Tensor, Flags]:
         x = np.random.default_rng(seed).normal(size=(150, 1, 12, 12)) * 0.3
         bright = random.random(150) < share
         x[bright, 0, :6, :6] += 1.5

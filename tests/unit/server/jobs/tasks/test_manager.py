@@ -29,9 +29,9 @@ from kernfed.jobs.info import JobUpdate
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import read_metrics
 from kernfed.numeric_platform import numeric_platform
-from kernfed_server.jobs.manager import RunLimits
 from kernfed_server.jobs.run import Run
-from kernfed_server.jobs.task import DIFFERENT
+from kernfed_server.jobs.tasks.manager import RunLimits
+from kernfed_server.jobs.tasks.task import DIFFERENT
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.worlds.job_world import probe_toml, world
 

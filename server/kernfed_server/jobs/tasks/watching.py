@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from kernfed.jobs.info import JobInfo, JobUpdate
-from kernfed_server.jobs.task import ActiveJob
+from kernfed_server.jobs.tasks.task import ActiveJob
 from kernfed_server.keeping.batches import Batch, Told, pack
 from kernfed_server.keeping.store import Store
 

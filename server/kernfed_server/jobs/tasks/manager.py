@@ -27,10 +27,10 @@ from kernfed.wording import listed
 from kernfed_server.federation.client_book import ClientBook, Sessions
 from kernfed_server.jobs.journal import Observer, Unobserved
 from kernfed_server.jobs.run import Model, Run
-from kernfed_server.jobs.signing import sign_late
-from kernfed_server.jobs.task import ActiveJob, finish_job, run_job, submission_of
+from kernfed_server.jobs.tasks.signing import sign_late
+from kernfed_server.jobs.tasks.task import ActiveJob, finish_job, run_job, submission_of
+from kernfed_server.jobs.tasks.watching import watch_ended, watch_live
 from kernfed_server.jobs.waiting.queue import JobQueue
-from kernfed_server.jobs.watching import watch_ended, watch_live
 from kernfed_server.keeping.artifacts import ArtifactShelf
 from kernfed_server.keeping.batches import Batch
 from kernfed_server.keeping.former_states import refuse_made_up
@@ -222,7 +222,7 @@ class RunManager:
         return info
 
     async def sign(self, job_id: str, submission: task_pb2.Submission, operator: str) -> JobInfo:
-        """See `kernfed_server.jobs.signing.sign_late`; a job that is over raises JobError too."""
+        """See `kernfed_server.jobs.tasks.signing.sign_late`; a job that is over raises JobError too."""
         active = self._active.get((await self.get(job_id)).job_id)
         if active is None or active.finishing:
             raise JobError(f"job {job_id} is over; submit it again with `kernfed job submit`, which signs it")

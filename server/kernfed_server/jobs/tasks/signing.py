@@ -12,7 +12,7 @@ from kernfed.jobs.info import JobInfo
 from kernfed.pki.submission import sha256_of
 from kernfed.v1 import task_pb2
 from kernfed_server.federation.client_book import Sessions
-from kernfed_server.jobs.task import ActiveJob
+from kernfed_server.jobs.tasks.task import ActiveJob
 from kernfed_server.keeping.store import Store
 
 log = structlog.get_logger(__name__)
