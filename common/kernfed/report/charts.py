@@ -80,6 +80,15 @@ class Series:
     rounds: tuple[float, ...]
     values: tuple[float, ...]
 
+    @classmethod
+    def stepped(cls, name: str, times: Sequence[float], values: Sequence[float], first: float) -> Series:
+        """A step curve by its corners: level up to each time, then at its value; `first` before the first time."""
+        corners, levels = [min(0.0, *times)], [first]
+        for time, value in zip(times, values, strict=True):
+            corners += [time, time]
+            levels += [levels[-1], value]
+        return cls(name, tuple(corners), tuple(levels))
+
 
 def line_chart(title: str, y_label: str, lines: Sequence[Series], *, log: bool = False, x_label: str = "round") -> str:
     """Values over rounds; a line that never changes is drawn as a dashed level.

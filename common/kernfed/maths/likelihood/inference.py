@@ -74,6 +74,13 @@ class Units:
         return found
 
 
+def errors_by(*, robust: bool, groups: int, rows: int) -> str:
+    """Whose standard errors are: `model`, `robust by group`, or `robust by row` where each row is a group."""
+    if not robust:
+        return "model"
+    return "robust by group" if groups < rows else "robust by row"
+
+
 def not_semidefinite(matrix: Floats, what: str) -> Iterator[str]:
     """Why a matrix (K, K) can be no sum of outer products, in words; nothing: it can."""
     size = float(np.abs(matrix).max(initial=0.0))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kernfed.methods.finding import reading
 from kernfed.methods.glm.finding import GlmFinding
+from kernfed.report.coefficients import about_errors, cells_of
 from kernfed.report.sections import Overview, Section, TableOf
-from kernfed.wording import number, p_value
+from kernfed.wording import number
 
 
 def glm_section(finding: GlmFinding) -> Section:
@@ -20,9 +21,7 @@ def glm_overview(finding: GlmFinding) -> Overview:
 
 def words(finding: GlmFinding) -> str:
     """How well it fits, in sentences."""
-    errors = "Standard errors are the model's."
-    if finding.groups is not None:
-        errors = f"Standard errors are {finding.errors}: a sandwich of {finding.groups:,} gradients."
+    errors = about_errors(finding.errors, finding.groups, "gradients")
     null = "" if finding.null_deviance is None else f" of {number(finding.null_deviance)} with the intercept alone"
     return (
         f"Family {finding.family}, link {finding.link}, {finding.rows:,} rows, {finding.freedom:,} degrees of freedom: "
@@ -34,18 +33,7 @@ def words(finding: GlmFinding) -> str:
 def _table(finding: GlmFinding) -> TableOf:
     level = f"{100 * finding.confidence:g} %"
     columns = ["", "coefficient", "error", "t" if finding.student else "z", "p", f"{level} from", "to"]
-    rows = [
-        [
-            found.name,
-            number(found.estimate),
-            number(found.error),
-            f"{found.statistic:.2f}",
-            p_value(found.p_value),
-            number(found.low),
-            number(found.high),
-        ]
-        for found in finding.coefficients
-    ]
+    rows = [[*cells_of(found), number(found.low), number(found.high)] for found in finding.coefficients]
     return TableOf(columns, rows)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from kernfed.methods.finding import reading
-from kernfed.methods.survival.cox_finding import Baseline, CoxFinding
+from kernfed.methods.survival.cox_finding import CoxFinding
 from kernfed.report.charts import Series, line_chart
+from kernfed.report.coefficients import about_errors, cells_of
 from kernfed.report.sections import Chart, Overview, Section, TableOf
 from kernfed.wording import number, p_value
 
@@ -27,9 +28,6 @@ def cox_overview(finding: CoxFinding) -> Overview:
 
 def words(finding: CoxFinding) -> str:
     """How well it fits, in sentences."""
-    errors = "Standard errors are the model's."
-    if finding.groups is not None:
-        errors = f"Standard errors are {finding.errors}: a sandwich of {finding.groups:,} score residuals."
     found = [
         f"{finding.rows:,} rows, {finding.deaths:,} events, ties by {finding.ties.capitalize()}'s rule, each client "
         f"with a baseline of its own: log-likelihood {number(finding.log_likelihood)}, AIC {number(finding.aic)}."
@@ -41,7 +39,7 @@ def words(finding: CoxFinding) -> str:
         )
     if finding.concordance is not None:
         found.append(f"Concordance {finding.concordance:.3f} of {finding.pairs:,} pairs within clients.")
-    return " ".join([*found, errors])
+    return " ".join([*found, about_errors(finding.errors, finding.groups, "score residuals")])
 
 
 def _table(finding: CoxFinding) -> TableOf:
@@ -49,11 +47,7 @@ def _table(finding: CoxFinding) -> TableOf:
     columns = ["", "coefficient", "error", "z", "p", "hazard ratio", f"{level} from", "to"]
     rows = [
         [
-            found.name,
-            number(found.estimate),
-            number(found.error),
-            f"{found.statistic:.2f}",
-            p_value(found.p_value),
+            *cells_of(found),
             *(number(_exp(value)) for value in (found.estimate, found.low, found.high)),
         ]
         for found in finding.coefficients
@@ -68,18 +62,9 @@ def _exp(value: float) -> float:
 def _chart(finding: CoxFinding) -> Chart:
     title = f"Cumulative baseline hazard over {finding.target}"
     shown = list(finding.baselines.items())
-    lines = [Series(client, *_steps(baseline)) for client, baseline in shown[:_DRAWN]]
+    lines = [Series.stepped(client, baseline.times, baseline.hazard, 0.0) for client, baseline in shown[:_DRAWN]]
     note = "" if len(shown) <= _DRAWN else f"The first {_DRAWN} of {len(shown)} clients."
     return Chart(title, line_chart(title, "cumulative hazard", lines, x_label=finding.target), note)
-
-
-def _steps(baseline: Baseline) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Corners of the curve: level up to each time, then up."""
-    times, values = [min(0.0, *baseline.times)], [0.0]
-    for time, hazard in zip(baseline.times, baseline.hazard, strict=True):
-        times += [time, time]
-        values += [values[-1], hazard]
-    return tuple(times), tuple(values)
 
 
 SECTIONS = {CoxFinding.name: reading(CoxFinding, cox_section)}

@@ -41,18 +41,9 @@ def _tested(test: LogRank) -> str:
 def _chart(finding: KaplanMeierFinding) -> Chart:
     title = f"Survival over {finding.target}"
     curves = finding.curves[1:] or finding.curves
-    lines = [Series(curve.group, *_steps(curve)) for curve in curves[:_DRAWN]]
+    lines = [Series.stepped(curve.group, curve.times, curve.survival, 1.0) for curve in curves[:_DRAWN]]
     note = "" if len(curves) <= _DRAWN else f"The first {_DRAWN} of {len(curves)} groups."
     return Chart(title, line_chart(title, "share without the event", lines, x_label=finding.target), note)
-
-
-def _steps(curve: Curve) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Corners of the curve: level up to each time, then down."""
-    times, values = [min(0.0, *curve.times)], [1.0]
-    for time, survival in zip(curve.times, curve.survival, strict=True):
-        times += [time, time]
-        values += [values[-1], survival]
-    return tuple(times), tuple(values)
 
 
 def _table(finding: KaplanMeierFinding) -> TableOf:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.maths.likelihood.inference import Units, coefficients, covariance
+from kernfed.maths.likelihood.inference import Units, coefficients, covariance, errors_by
 from kernfed.maths.likelihood.iteration import Sums
 from kernfed.maths.losses import Link
 from kernfed.methods.glm.families import FAMILIES
@@ -63,12 +63,11 @@ def finding_of(
     matrix, estimates = units @ matrix @ units.T, units @ end.coefficients
     student = FAMILIES[family].dispersed and not robust
     log_likelihood = told.log_likelihood * rows
-    grouped = "robust by group" if told.num_groups < rows else "robust by row"
     return GlmFinding(
         family=family,
         link=_NAMES[FAMILIES[family].link],
         target=setup.schema.target,
-        errors=grouped if robust else "model",
+        errors=errors_by(robust=robust, groups=told.num_groups, rows=rows),
         confidence=settings.confidence,
         rows=rows,
         coefficients=coefficients(

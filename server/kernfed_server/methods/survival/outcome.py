@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.maths.likelihood.inference import Units, coefficients
+from kernfed.maths.likelihood.inference import Units, coefficients, errors_by
 from kernfed.maths.likelihood.iteration import Sums
 from kernfed.maths.losses import Link
 from kernfed.methods.survival.cox_finding import Baseline, CoxFinding
@@ -59,7 +59,7 @@ def cox_finding(setup: Setup, settings: CoxSettings, names: Sequence[str], end: 
     return CoxFinding(
         target=setup.schema.target,
         ties=settings.ties,
-        errors=("robust by group" if groups < rows else "robust by row") if robust else "model",
+        errors=errors_by(robust=robust, groups=groups, rows=rows),
         confidence=settings.confidence,
         rows=rows,
         deaths=end.sums.rows,
