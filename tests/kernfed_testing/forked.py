@@ -31,6 +31,8 @@ _LIBRARIES = (
 )
 """Not grpc, nor what loads it: it reads its environment once, as it is loaded."""
 
+_PACKAGES = ("kernfed", "kernfed_server", "kernfed_client", "kernfed_simulation")
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(_LIBRARIES))
 _books = threading.Lock()
@@ -45,9 +47,18 @@ def preload(*modules: str) -> None:
     _context.set_forkserver_preload([*_LIBRARIES, *modules])
 
 
-def run_module(name: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `python -m NAME ARGUMENTS` to its end."""
-    return _run(name, [name, *map(str, arguments)], cwd or Path.cwd())
+def run_module(
+    name: str, *arguments: object, cwd: Path | None = None, beside: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m NAME ARGUMENTS` to its end.
+
+    Args:
+        name: Of the module.
+        arguments: Of the command.
+        cwd: Where it runs; here where unset.
+        beside: A folder of packages that kernfed is loaded beside: its own modules are loaded anew.
+    """
+    return _run(name, [name, *map(str, arguments)], cwd or Path.cwd(), beside=beside)
 
 
 def run_command(
@@ -65,11 +76,15 @@ def run_script(path: Path, *arguments: object, cwd: Path | None = None) -> subpr
 
 
 def _run(
-    what: str | Path, argv: list[str], cwd: Path, environment: Mapping[str, str] | None = None
+    what: str | Path,
+    argv: list[str],
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    beside: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        given = (what, argv, cwd, {**os.environ, **(environment or {})}, out, err)
+        given = (what, argv, cwd, {**os.environ, **(environment or {})}, out, err, beside)
         process = _context.Process(target=_begin, args=given)
         _start(process)
         in_time = bool(wait([process.sentinel], LIMIT_S))
@@ -142,7 +157,13 @@ async def start_daemon(name: str, *arguments: str, cwd: Path) -> Daemon:
 
 
 def _begin(
-    what: str | Path, argv: list[str], cwd: Path, environment: dict[str, str], out: Path, err: Path | Connection
+    what: str | Path,
+    argv: list[str],
+    cwd: Path,
+    environment: dict[str, str],
+    out: Path,
+    err: Path | Connection,
+    beside: Path | None = None,
 ) -> None:
     gc.freeze()  # what it was forked with is no garbage, and need not be looked through
     for number, to in ((1, out), (2, err)):
@@ -154,6 +175,10 @@ def _begin(
     os.environ.update(environment)
     sys.argv = argv
     sys.path.insert(0, str(what.parent) if isinstance(what, Path) else "")
+    if beside is not None:
+        sys.path.insert(1, str(beside))
+        for name in [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]:
+            del sys.modules[name]
     if isinstance(what, Path):
         runpy.run_path(str(what), run_name="__main__")
     elif ":" in what:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernfed.methods.registry import METHODS
-from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.forked import run_module
 from kernfed_testing.places import HEART
 
 GOOD = "from kernfed.methods.probe.method import METHODS\n"
@@ -39,7 +36,6 @@ def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[kernfed.methods]\nstranger = stranger_room\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     job = str(HEART / "newton.toml")
     for command in (
         [
@@ -54,13 +50,7 @@ def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
         ],
         ["kernfed_client", "check-data", job, "--config", str(HEART / "clients/va.toml")],
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", *command],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
+        done = run_module(*command, beside=tmp_path)
         told = " ".join(done.stderr.split())
         assert done.returncode == 3, told
         assert expected in told
