@@ -13,6 +13,8 @@ METRICS: Mapping[str, str] = {
     "mse": "mean squared error",
 }
 """Metrics by name, the most telling first, and what a reader calls them; metrics are listed in this order."""
+LOWER_IS_BETTER = frozenset({"rmse", "log_loss", "mse"})
+"""Metrics of which less is better."""
 ROW_SHARE = "row_share"
 """Share of the cohort's training rows behind a round, among the numbers of training."""
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kernfed.cli.output import DebugOption, JsonOption, VersionOption, common_options, log_to_stderr, run_app
+from kernfed.cli.sweep_options import RepeatsOption, ValidationOption, sweep_numbers
 from kernfed.errors import ConfigError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -29,8 +30,13 @@ def simulate_command(
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="KEY=VALUE,VALUE,... of [method]; repeat for more keys: the job at every combination."),
+        typer.Option(
+            help="KEY=VALUE,VALUE,... of the job file, e.g. ridge=0.01,0.1 or features.lengthscale=2,5; repeat for "
+            "more keys: the job at every combination, ranked on validation rows, and the best on test rows."
+        ),
     ] = None,
+    validation: ValidationOption = None,
+    repeats: RepeatsOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder of --out if it exists.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -42,6 +48,8 @@ def simulate_command(
     """
     common_options(debug=debug)
     log_to_stderr()
+    if not sweep and (validation is not None or repeats is not None):
+        raise ConfigError("--validation and --repeats go with --sweep; name keys and values with it")
     from kernfed.jobs.job_file import load_job  # noqa: PLC0415  # loads the rooms, whose errors are to be told
 
     parsed, text = load_job(job)
@@ -52,7 +60,8 @@ def simulate_command(
     from kernfed_simulation import command  # noqa: PLC0415  # loads torch and every method, which help does without
 
     clients_of = command.ClientOptions(data, partition, clients, group, client_file)
-    command.run(parsed, text, job.parent, clients_of, sweep=sweep, out=out, as_json=as_json)
+    swept = command.Sweep(sweep, *sweep_numbers(validation, repeats)) if sweep else None
+    command.run(parsed, text, job.parent, clients_of, sweep=swept, out=out, as_json=as_json)
 
 
 def main() -> None:

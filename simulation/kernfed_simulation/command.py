@@ -10,11 +10,13 @@ from pathlib import Path
 
 from kernfed.cli.glances import print_overview
 from kernfed.cli.output import print_json, print_note, print_table
+from kernfed.cli.sweep_text import print_sweep, sweep_json
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.client_file import PartitionFile
-from kernfed.jobs.job_file import JobFile, named_files
+from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.named_files import attach_files
+from kernfed.jobs.sweep import Outcome, best, measured_rows, number, parse_axis, trials
 from kernfed.maths.tasks import TASKS, shown_metrics
 from kernfed.methods.registry import method_of
 from kernfed.report.sections import at_a_glance
@@ -37,6 +39,15 @@ class ClientOptions:
     client_file: list[Path] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The options that describe a sweep."""
+
+    axes: list[str]
+    validation: float
+    repeats: int
+
+
 _MODELS = ("local", "global", "personal", "central")
 
 
@@ -46,7 +57,7 @@ def run(
     folder: Path,
     options: ClientOptions,
     *,
-    sweep: list[str] | None,
+    sweep: Sweep | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -124,40 +135,37 @@ def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, d
 
 def _sweep(
     job: JobFile,
-    sweep: list[str],
+    sweep: Sweep,
     options: ClientOptions,
     *,
     out: Path | None,
     quiet: bool,
 ) -> None:
-    """The job at every combination of the sweep's values; a table, and files where `--out` names a folder."""
-    if job.data is None or named_files(job):
-        raise ConfigError(f"--sweep is for methods on data that name no file; {job.method.name} is none of them")
-    if not method_of(job.method).leaves_model:
-        raise ConfigError(
-            f"--sweep compares models, and a job of method {job.method.name} leaves none; run it as it is"
-        )
-    metric = TASKS[job.data.task].main_metric
-    runs = sweeps.combinations(job, [sweeps.parse_axis(text) for text in sweep])
+    """The job at every combination of the sweep's values, and the best of them as the file says; tables and files."""
+    found = trials(job, [parse_axis(text) for text in sweep.axes], validation=sweep.validation, repeats=sweep.repeats)
+    assert job.data is not None  # noqa: S101  # `trials` refuses a job without
+    metric, rows = TASKS[job.data.task].main_metric, measured_rows(job, sweep.validation)
 
     def run(chosen: JobFile) -> Simulated:
         with tempfile.TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
             chosen, jobs = _open(chosen, options, Path(temporary))
             return simulate(chosen, jobs)
 
-    def listen(outcome: sweeps.Outcome) -> None:
+    def listen(outcome: Outcome) -> None:
         if not quiet:
             words = ", ".join(f"{key} {value}" for key, value in outcome.settings.items())
-            print_note(f"{words}: {outcome.error or _score(outcome.scores, metric)}")
+            print_note(f"{words}: {outcome.error or number(outcome.of(metric))}")
 
-    outcomes = sweeps.run_sweep(runs, run, metric, listen)
+    outcomes = sweeps.run_sweep(found, run, metric, listen)
+    place = best(outcomes, metric) if sweep.validation else None
+    final = None if place is None else sweeps.run_once(found[place].chosen, run, metric)
+    told = sweep_json(outcomes, metric, rows, place, final)
     if out is not None:
-        sweeps.write(out, outcomes, metric)
+        sweeps.write(out, told, outcomes, metric, rows)
     if quiet:
-        print_json([sweeps.as_json(outcome) for outcome in outcomes])
+        print_json(told)
         return
-    columns, rows = sweeps.table(outcomes, metric)
-    print_table(columns, rows, title=f"{job.name}: {metric} of the global model on test rows")
+    print_sweep(job.name, outcomes, metric, rows, place, final)
     if out is not None:
         print_note(f"results: {out}")
 
@@ -168,7 +176,11 @@ def _print_scores(job: JobFile, clients: Mapping[str, Mapping[str, Scores]], poo
     for metric in shown_metrics(job.data.task, {name for m in models for name in pooled[m]}):
         rows = [[name, *(_score(clients[name].get(m, {}), metric) for m in models)] for name in sorted(clients)]
         rows.append(["pooled", *(_score(pooled[m], metric) for m in models)])
-        print_table(["client", *models], rows, title=f"{metric} {method_of(job.method).measured}")
+        print_table(
+            ["client", *models],
+            rows,
+            title=f"{metric} {method_of(job.method).measured_on(job.data.validation_fraction)}",
+        )
 
 
 def _score(scores: Scores, metric: str) -> str:

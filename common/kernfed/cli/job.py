@@ -14,6 +14,7 @@ import typer
 
 from kernfed.artifact_names import FINDINGS, JOB_JSON
 from kernfed.cli.glances import print_overview
+from kernfed.cli.job_sweep import sweep
 from kernfed.cli.job_text import (
     client_table,
     duration_text,
@@ -37,6 +38,7 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean, flat
 
 app = new_app("Submit jobs, watch them, and fetch what they leave.")
+app.command()(sweep)
 
 JobId = Annotated[
     str,
@@ -168,7 +170,8 @@ def show(
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
-        print_table(columns, rows, title=f"last metrics, {METHODS[job.method].measured}")
+        measured = METHODS[job.method].measured_on(settings.get("data", {}).get("validation_fraction", 0.0))
+        print_table(columns, rows, title=f"last metrics, {measured}")
     for overview in told_at_a_glance:
         print_overview(overview)
     if told:

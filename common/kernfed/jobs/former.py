@@ -30,7 +30,16 @@ FILES: Final = (JOB_JSON, CHECKPOINT)
 _FACTS: Final = "former"
 _REMEDY: Final = "fetch the job's artifacts again with `kernfed job fetch`"
 _TABLES: Final = ("data", "features", "method")
-_FREE_DATA: Final = ("classes", "missing", "ranges", "scales", "split", "test_fraction", "unseen_classes")
+_FREE_DATA: Final = (
+    "classes",
+    "missing",
+    "ranges",
+    "scales",
+    "split",
+    "test_fraction",
+    "unseen_classes",
+    "validation_fraction",
+)
 _OF_HEADS: Final = ("loss", "penalise_bias")
 """Keys of `[method]` that decide what weights mean."""
 AGREEMENT: Final = "run.agreement."

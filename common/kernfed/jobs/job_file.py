@@ -159,7 +159,9 @@ def data_schema(job: JobFile) -> DataSchema:
         raise ConfigError(f"method {job.method.name} touches no data, so there is nothing to check")
     method = method_of(job.method)
     on_stream = method.reads_stream  # every row is of the stream
-    test_fraction = 0.0 if on_stream or method.all_rows else job.data.test_fraction
+    none_apart = on_stream or method.all_rows
+    test_fraction = 0.0 if none_apart else job.data.test_fraction
+    validation_fraction = 0.0 if none_apart else job.data.validation_fraction
     plans, missing = job.data.plans, job.data.missing
     return DataSchema(
         task=job.data.task,
@@ -173,12 +175,13 @@ def data_schema(job: JobFile) -> DataSchema:
         test_fraction=test_fraction,
         seed=job.seed,
         backbone=job.data.backbone or "",
-        clipped=job.data.standardise and job.data.scales == "clipped" and not (on_stream or method.all_rows),
+        clipped=job.data.standardise and job.data.scales == "clipped" and not none_apart,
         copies_together=job.data.split != "row-by-row",
-        by_content=job.data.split in ("by-record", "by-content") and test_fraction > 0,
+        by_content=job.data.split in ("by-record", "by-content") and test_fraction + validation_fraction > 0,
         on_stream=on_stream,
         by_record=job.data.split == "by-record",
         columns=plans,
+        validation_fraction=validation_fraction,
     )
 
 

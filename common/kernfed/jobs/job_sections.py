@@ -136,6 +136,13 @@ class DataSection(Section):
         le=0.9,
         description="Rows held out at a client without a test partition.",
     )
+    validation_fraction: Annotated[float, Only(split="by-record")] = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="Above 0: this share of a client's rows, the next behind its test rows, takes the place of the "
+        "test rows, which the job then does not use at all: for the choice of settings, so that test rows have no say.",
+    )
     split: Annotated[
         Literal["by-record", "by-content", "copies-together", "row-by-row"], Only(test_fraction=Above(0))
     ] = Field(
@@ -193,6 +200,12 @@ class DataSection(Section):
         if not isinstance(value, dict):
             return value
         return {name: limits for key, limits in value.items() for name in _expanded(str(key))}
+
+    @model_validator(mode="after")
+    def _leaves_rows(self) -> Self:
+        if self.test_fraction + self.validation_fraction > 0.9:  # as the description of each says
+            raise ValueError("test_fraction and validation_fraction are more than 0.9 together; leave rows to train on")
+        return self
 
     @model_validator(mode="after")
     def _ranges_fit(self) -> Self:

@@ -123,6 +123,14 @@ class Method(Generic[S]):
     unscaled: Callable[[S], str] = lambda _settings: ""
     """Why a job of these settings must not scale its columns by the clients' moments; empty where it may."""
 
+    def measured_on(self, validation: float) -> str:
+        """What the metrics of a job are of, in the titles of tables.
+
+        Args:
+            validation: `data.validation_fraction` of the job.
+        """
+        return "on validation rows" if validation else self.measured
+
     @property
     def name(self) -> str:
         """The method's key in a job file."""

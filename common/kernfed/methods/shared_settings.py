@@ -49,6 +49,7 @@ NO_RIDGE_ALONE = Unused("local_shared", "compares itself with no ridge model of 
 ALL_ROWS = (
     NO_RIDGE_ALONE,
     Unused("data.test_fraction", "takes all rows, and holds none out"),
+    Unused("data.validation_fraction", "takes all rows, and holds none out"),
     Unused("data.split", "takes all rows, and holds none out"),
     Unused("data.scales", "takes rows that stand far out as they are"),
     Unused("features", "takes the columns without a feature map"),

@@ -86,6 +86,7 @@ class Data(DataSection):
         standardise: bool = ...,
         scales: Literal["clipped", "moments"] = ...,
         test_fraction: float = ...,
+        validation_fraction: float = ...,
         split: Literal["by-record", "by-content", "copies-together", "row-by-row"] = ...,
     ) -> None: ...
 

@@ -166,6 +166,7 @@ class DataSchema(google.protobuf.message.Message):
     ON_STREAM_FIELD_NUMBER: builtins.int
     BY_RECORD_FIELD_NUMBER: builtins.int
     COLUMNS_FIELD_NUMBER: builtins.int
+    VALIDATION_FRACTION_FIELD_NUMBER: builtins.int
     task: Global___LearningTask.ValueType
     """The learning task."""
     target: builtins.str
@@ -191,6 +192,10 @@ class DataSchema(google.protobuf.message.Message):
     by_record: builtins.bool
     """Whether a digest of the whole record, with columns that the job does not use, orders rows for `by_content`, and for
     batches and folds.
+    """
+    validation_fraction: builtins.float
+    """Above 0: this share of rows, behind the test rows, stands for the test rows, which are not used at all. From 0 to
+    0.9.
     """
     @property
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -226,8 +231,9 @@ class DataSchema(google.protobuf.message.Message):
         on_stream: builtins.bool = ...,
         by_record: builtins.bool = ...,
         columns: collections.abc.Iterable[Global___ColumnPlan] | None = ...,
+        validation_fraction: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "columns", b"columns", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backbone", b"backbone", "by_content", b"by_content", "by_record", b"by_record", "classes", b"classes", "clipped", b"clipped", "columns", b"columns", "copies_together", b"copies_together", "features", b"features", "missing", b"missing", "on_stream", b"on_stream", "ranges", b"ranges", "seed", b"seed", "target", b"target", "task", b"task", "test_fraction", b"test_fraction", "validation_fraction", b"validation_fraction"]) -> None: ...
 
 Global___DataSchema: typing_extensions.TypeAlias = DataSchema
 

@@ -163,7 +163,8 @@ def prepare(
         rules, dealing: As of `load_local_data`.
 
     Raises:
-        DataError: The target is no class column, a binary task has three classes, or all rows lie outside of ranges.
+        DataError: The target is no class column, a binary task has three classes, all rows lie outside of ranges, or
+            the job draws its validation rows.
     """
     policy = policy or PolicySection(min_rows=1)
     least = policy.min_rows
@@ -179,6 +180,8 @@ def prepare(
         check_class_column(schema, len(different), sum(part.num_rows for part in parts), where)
     if test is not None and train.group is not None and test.group is not None:
         _refuse_shared_groups(train.group, test.group, where)
+    if schema.validation_fraction and not schema.by_record:
+        raise DataError(f'{where}: validation rows are taken by whole records alone; set data.split = "by-record"')
     if schema.by_record:
         train, test = ordered(train, schema.features), None if test is None else ordered(test, schema.features)
     everything = train

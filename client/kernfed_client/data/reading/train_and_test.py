@@ -75,6 +75,9 @@ def train_and_test(
 def _split(
     rows: PartitionData, test: PartitionData | None, schema: DataSchema, client: str, least: Least, rules: int
 ) -> tuple[PartitionData, PartitionData, bool, Integers | None]:
+    validates = schema.validation_fraction > 0
+    if validates:
+        rows, test = _validation(rows, test, schema, least)
     by_content = schema.by_content and rows.records is None
     blocks = blocks_of(rows, schema.features, least.rows, anew=False) if by_content else None
     if test is None:
@@ -82,13 +85,28 @@ def _split(
         train, test = rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
         blocks = None if blocks is None else blocks.without(held_out)
     else:
-        train, few = rows, test.num_rows > 0 and not least.holds(test)
+        train, few = rows, (test.num_rows > 0 or validates) and not least.holds(test)
         test = test.take(np.zeros(0, dtype=np.intp)) if few else test
     if least == Least(1, 1):
         return train, test, few, None
     if blocks is None or rules > FIRST_RULES:
         blocks = blocks_of(train, schema.features, least.rows, least.groups, anew=rules > FIRST_RULES)
     return train, test, few, blocks.of_rows
+
+
+def _validation(
+    rows: PartitionData, test: PartitionData | None, schema: DataSchema, least: Least
+) -> tuple[PartitionData, PartitionData]:
+    """Rows to train on, and those that stand for the test rows, which are left out of both.
+
+    Without a test partition these are what `test_fraction` holds out of the same rows. A larger fraction holds out
+    those of a smaller one too, so what lies between is whole blocks. Where it is too few rows, they are trained on.
+    """
+    fraction = 0.0 if test is not None else schema.test_fraction
+    out = held_out_by_record(rows, fraction, least.rows, least.groups)
+    both = held_out_by_record(rows, fraction + schema.validation_fraction, least.rows, least.groups)
+    validation = rows.take(np.flatnonzero(both & ~out))
+    return rows.take(np.flatnonzero(~both if least.holds(validation) else ~out)), validation
 
 
 def _rare_classes(rows: PartitionData, least: Least) -> set[str]:

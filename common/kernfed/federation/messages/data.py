@@ -87,6 +87,8 @@ class DataSchema:
     for batches and folds."""
     columns: Annotated[tuple[ColumnPlan, ...], MaxLength(65536)] = ()
     """Of the table, from which `features` are made; empty: these are its columns."""
+    validation_fraction: Annotated[float, Range(0, 0.9)] = 0.0
+    """Above 0: this share of rows, behind the test rows, stands for the test rows, which are not used at all."""
 
     @property
     def table_columns(self) -> tuple[str, ...]:

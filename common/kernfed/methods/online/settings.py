@@ -41,6 +41,7 @@ class StreamSettings(MethodSection):
         Unused("data.scales", "sets scales without the rows that stand far out, and learns from them by its own rules"),
         Unused("data.unseen_classes", "takes every class that `classes` names, for its rows keep coming"),
         Unused("data.test_fraction", "measures every prediction before its target is used"),
+        Unused("data.validation_fraction", "measures every prediction before its target is used"),
         Unused("data.split", "measures every prediction before its target is used"),
         Unused("method.target_range", "maps no targets but those of a regression", tasks=("binary", "classification")),
     )

@@ -43,7 +43,7 @@ ARTIFACT: Final = f"{NAME}-{FILE}"
 
 FREE_KEYS: Final = {
     "method": ("from_job", "keep_shared", "targets"),
-    "data": ("classes", "missing", "split", "test_fraction", "unseen_classes"),
+    "data": ("classes", "missing", "split", "test_fraction", "unseen_classes", "validation_fraction"),
 }
 """Keys by table in which a later job may differ from the one whose file it names."""
 

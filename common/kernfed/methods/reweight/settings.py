@@ -41,6 +41,7 @@ class ReweightSettings(MethodSection):
     unused = (
         Unused("features", "trains a network on the columns, without a feature map", NETWORK),
         replace(NO_RIDGE_ALONE, where=NETWORK),
+        Unused("data.validation_fraction", "is made for the test rows, and other rows cannot stand for them"),
     )
 
     name: Literal["reweight"]

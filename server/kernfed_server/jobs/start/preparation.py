@@ -164,6 +164,8 @@ async def prepare(
     num_rows = {client: d.num_rows for client, d in described.items()}
     cohort.register_rows(num_rows, {client: d.num_test_rows for client, d in described.items()})
     _note_left_out(schema, described, run)
+    if schema.validation_fraction:
+        run.note("metrics are of validation rows, as data.validation_fraction says; test rows are not used")
     if few := [client for client, d in described.items() if d.few_test_rows]:
         run.note(
             f"{listed(few)}: fewer test rows than policy.min_rows there, so nothing is measured; a larger "

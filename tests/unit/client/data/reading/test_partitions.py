@@ -14,6 +14,7 @@ import pytest
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
+from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_client.data.reading.partitions import load_local_data
 from kernfed_testing.partitions import GOOD, SECRET, read_csv, regression, schema
 
@@ -152,3 +153,35 @@ def test_fewer_test_rows_than_the_policy_asks_for_are_none(tmp_path: Path, own: 
     assert "fewer test rows than policy.min_rows" in few.notes[0]
     enough = local(tmp_path, rows, schema(), test, min_rows=8)
     assert (enough.test.num_rows, enough.few_test_rows) == (8 if own else 10, False)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_validation_rows_stand_for_the_test_rows(tmp_path: Path, own: bool) -> None:
+    """They are training rows of the job without them, in whole blocks; test rows are in neither part."""
+    rows = "a,b,y\n" + "".join(f"{i},{i * i % 37},{i % 2}\n" for i in range(200))
+    test = table(["0", "1"] * 20) if own else None
+    by_record = schema(by_content=True, by_record=True, copies_together=True)
+    usual = local(tmp_path, rows, by_record, test, min_rows=10)
+    chosen = local(tmp_path, rows, replace(by_record, validation_fraction=0.2), test, min_rows=10)
+
+    def of(part: PartitionData) -> set[float]:
+        return set(part.x[:, 0].tolist())
+
+    assert of(chosen.train) | of(chosen.test) == of(usual.train)
+    assert not of(chosen.train) & of(chosen.test)
+    assert own or not of(chosen.test) & of(usual.test)
+    assert 30 <= chosen.test.num_rows <= 50
+    larger = local(tmp_path, rows, replace(by_record, test_fraction=0.45), None, min_rows=10)
+    assert own or of(chosen.train) == of(larger.train)
+
+
+def test_too_few_validation_rows_are_none(tmp_path: Path) -> None:
+    """Nothing is measured then, the administrator reads why, and the rows are trained on."""
+    rows = "a,b,y\n" + "".join(f"{i},{i * i % 37},{i % 2}\n" for i in range(40))
+    order = {"by_content": True, "by_record": True, "copies_together": True}
+    wanted = regression(**order, test_fraction=0.0, validation_fraction=0.2)
+    data = local(tmp_path, rows, wanted, None, min_rows=21)
+    assert (data.train.num_rows, data.test.num_rows, data.few_test_rows) == (40, 0, True)
+    assert "fewer test rows than policy.min_rows" in data.notes[0]
+    with pytest.raises(DataError, match=r'validation rows .* data.split = "by-record"'):
+        local(tmp_path, rows, replace(wanted, by_record=False), None, min_rows=10)

@@ -1,0 +1,46 @@
+"""What a sweep came to, as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernfed.cli.output import print_note, print_table
+from kernfed.jobs.sweep import Outcome, Run, as_json, number, table
+
+
+def print_sweep(
+    name: str, outcomes: Sequence[Outcome], metric: str, rows: str, place: int | None, final: Run | None
+) -> None:
+    """Print the table of a sweep, and what the best combination reaches on test rows.
+
+    Args:
+        name: Of the job.
+        outcomes: Of the combinations.
+        metric: The one that ranks.
+        rows: On which rows, in words.
+        place: Of the best; None: none is told.
+        final: The job as its file says, with the settings of the best; None: it did not run.
+    """
+    columns, lines = table(outcomes, metric)
+    print_table(columns, lines, title=f"{name}: {metric} {rows}")
+    if place is None or final is None:
+        print_note(
+            "no combination is called the best: "
+            + ("all failed" if all(o.error for o in outcomes) else "these rows are the test rows")
+        )
+        return
+    settings = ", ".join(f"{key} {value}" for key, value in outcomes[place].settings.items())
+    reached = final.error or f"{metric} {number(final.scores.get(metric))}"
+    print_note(f"best: {settings}; with all training rows, on test rows, which had no say: {reached}")
+
+
+def sweep_json(
+    outcomes: Sequence[Outcome], metric: str, rows: str, place: int | None, final: Run | None
+) -> dict[str, Any]:
+    """JSON values of the same; arguments as of `print_sweep`."""
+    chosen = None
+    if place is not None and final is not None:
+        settings = dict(outcomes[place].settings)
+        chosen = {"settings": settings, "scores": dict(final.scores), "error": final.error}
+    return {"metric": metric, "measured": rows, "trials": [as_json(o, metric) for o in outcomes], "chosen": chosen}
