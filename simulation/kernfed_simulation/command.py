@@ -96,11 +96,13 @@ def run(
                 "out": str(out) if out else None,
             }
         )
-    elif done.final.clients:
-        _print_scores(parsed, done.final.clients, done.final.pooled)
-    elif not method_of(parsed.method).leaves_model:
+    else:
+        if done.final.clients:
+            _print_scores(parsed, done.final.clients, done.final.pooled)
+        leaves_model = method_of(parsed.method).leaves_model
         for overview in at_a_glance(told):
-            print_overview(overview)
+            if overview.result or not leaves_model:
+                print_overview(overview)
     if not as_json and out is not None:
         print_note(f"results: {out}")
     if done.error is not None:

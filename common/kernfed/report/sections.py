@@ -63,6 +63,8 @@ class Overview:
     """As JSON."""
     title: str
     table: TableOf
+    result: bool = False
+    """Whether people run the method for it, as for coefficients: a simulation prints it beside the model's scores."""
 
 
 def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:

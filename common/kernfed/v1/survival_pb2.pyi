@@ -138,12 +138,15 @@ class CoxSums(google.protobuf.message.Message):
     GRADIENT_FIELD_NUMBER: builtins.int
     HESSIAN_FIELD_NUMBER: builtins.int
     LOSS_FIELD_NUMBER: builtins.int
+    EARLY_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     deaths: builtins.int
     """Rows in which the event came. From 0 to 2^53."""
     loss: builtins.float
     """Minus the log-likelihood. At least 0."""
+    early: builtins.bool
+    """Whether the mean of as many least times as the policy says is below 0."""
     @property
     def gradient(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Of the log-likelihood. Shape (K)."""
@@ -160,9 +163,10 @@ class CoxSums(google.protobuf.message.Message):
         gradient: kernfed.v1.tensor_pb2.Tensor | None = ...,
         hessian: kernfed.v1.tensor_pb2.Tensor | None = ...,
         loss: builtins.float = ...,
+        early: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gradient", b"gradient", "hessian", b"hessian"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deaths", b"deaths", "gradient", b"gradient", "hessian", b"hessian", "loss", b"loss", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deaths", b"deaths", "early", b"early", "gradient", b"gradient", "hessian", b"hessian", "loss", b"loss", "num_rows", b"num_rows"]) -> None: ...
 
 Global___CoxSums: typing_extensions.TypeAlias = CoxSums
 

@@ -111,7 +111,10 @@ class LikelihoodFit(ABC, Generic[F, S]):
 
     async def mean(self, request: Request[R]) -> R:
         """The mean of replies over the rows of those who answer."""
-        replies = await self.ask(request)
+        return self.weighted(await self.ask(request))
+
+    def weighted(self, replies: Mapping[str, R]) -> R:
+        """The mean of replies over their rows."""
         rows = {client: float(getattr(reply, "num_rows", 0)) for client, reply in replies.items()}
         return self.cohort.weighted(replies, rows)
 

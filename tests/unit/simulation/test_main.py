@@ -181,3 +181,18 @@ def test_what_a_job_without_a_model_found_is_printed(tmp_path: Path) -> None:
     swept = run_module("kernfed_simulation", job, *rows, "--sweep", "num_bins=5,10", cwd=tmp_path)
     assert swept.returncode == 3
     assert "leaves none" in swept.stderr
+
+
+@pytest.mark.skipif("glm" not in METHODS, reason="its room was taken away")
+def test_coefficients_are_printed(tmp_path: Path) -> None:
+    """They are what the method is for, and there are no test rows, so no scores stand above them."""
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'name = "g"\n[method]\nname = "glm"\n[data]\ntask = "binary"\ntarget = "disease"\n'
+        'features = ["age", "sex"]\nmissing = "drop-rows"\n'
+    )
+    rows = ["--data", HEART / "data/cleveland.csv", "--partition", "iid", "--clients", "2"]
+    done = run_module("kernfed_simulation", job, *rows, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "coefficients; Family binomial" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == ["(intercept)", "age", "sex"]

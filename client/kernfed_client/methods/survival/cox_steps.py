@@ -26,12 +26,14 @@ def sums(job: LocalJob, request: CoxSumsRequest) -> CoxSums:
         PolicyError: Few rows stand behind them at these coefficients.
     """
     point, num = _at(job, request), job.num_rows
+    earliest = point.rows.times[: job.file.policy.min_rows]
     return CoxSums(
         num_rows=num,
         deaths=point.rows.num_deaths,
         gradient=point.gradient() / num,
         hessian=point.hessian() / num,
         loss=max(-point.log_likelihood(), 0.0) / num,
+        early=bool(earliest.mean() < 0.0),
     )
 
 

@@ -16,7 +16,7 @@ def glm_section(finding: GlmFinding) -> Section:
 
 def glm_overview(finding: GlmFinding) -> Overview:
     """Make the overview."""
-    return Overview(finding.name, finding.to_json(), f"coefficients; {words(finding)}", _table(finding))
+    return Overview(finding.name, finding.to_json(), f"coefficients; {words(finding)}", _table(finding), result=True)
 
 
 def words(finding: GlmFinding) -> str:

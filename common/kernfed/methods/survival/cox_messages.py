@@ -34,6 +34,8 @@ class CoxSums(Reply):
     """Minus the second derivatives."""
     loss: Annotated[float, Range(0)]
     """Minus the log-likelihood."""
+    early: bool = False
+    """Whether the mean of as many least times as the policy says is below 0."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""

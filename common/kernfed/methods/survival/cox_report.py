@@ -23,7 +23,7 @@ def cox_section(finding: CoxFinding) -> Section:
 
 def cox_overview(finding: CoxFinding) -> Overview:
     """Make the overview."""
-    return Overview(finding.name, finding.to_json(), f"hazard ratios; {words(finding)}", _table(finding))
+    return Overview(finding.name, finding.to_json(), f"hazard ratios; {words(finding)}", _table(finding), result=True)
 
 
 def words(finding: CoxFinding) -> str:

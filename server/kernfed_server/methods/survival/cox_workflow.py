@@ -22,6 +22,7 @@ from kernfed_server.jobs.likelihood import LikelihoodFit
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
+from kernfed_server.methods.survival.early import note_early
 from kernfed_server.methods.survival.outcome import CoxAtEnd, cox_finding, risk_model
 
 _FLAT = 1e-12
@@ -59,9 +60,11 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
 
     async def sums(self) -> Sums:
         """See `LikelihoodFit`."""
-        told = await self.mean(CoxSumsRequest(coefficients=self.iteration.coefficients, **self._asked()))
+        replies = await self.ask(CoxSumsRequest(coefficients=self.iteration.coefficients, **self._asked()))
+        told = self.weighted(replies)
         if not self.iteration.num_evaluated:
             self._note_few(told.deaths)
+            note_early((client for client, reply in replies.items() if reply.early), self._run)
         hessian = told.hessian.astype(np.float64) * told.num_rows
         flat = np.diag(hessian) <= _FLAT * told.deaths
         hessian[flat], hessian[:, flat] = 0.0, 0.0

@@ -16,6 +16,7 @@ from kernfed_server.jobs.one_round import found_once, note_lacking
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
+from kernfed_server.methods.survival.early import note_early
 
 
 async def run(setup: Setup, settings: KaplanMeierSettings, cohort: Cohort, run: Run) -> CurveTable:
@@ -136,8 +137,7 @@ def _note(told: Mapping[str, SurvivalTimes], run: Run) -> None:
             f"{few}: some groups, or outcomes of a group, have fewer rows there than policy.min_rows; such rows count "
             "with the largest group, or as of the other outcome"
         )
-    if early := those(lambda reply: bool((reply.times < 0).any())):
-        run.note(f"{early}: some times are below 0; data.target is to be the time since the row was first seen")
+    note_early((client for client, reply in told.items() if (reply.times < 0).any()), run)
 
 
 WORKFLOWS = {"kaplan-meier": Workflow(run, adapt=as_they_are)}

@@ -183,6 +183,18 @@ def test_few_events_are_noted(tmp_path: Path) -> None:
     assert any("events for 2 coefficients, fewer than 10 for each" in note for note in outcome.notes)
 
 
+@pytest.mark.parametrize("method", ["cox", "kaplan-meier"])
+def test_times_below_0_are_noted(tmp_path: Path, method: str) -> None:
+    """Where the mean of as many least times as the policy says is below 0: no note is of fewer rows."""
+    rows = rows_of({"ant": 30, "bee": 30})
+    rows["ant"].y_train[:3], rows["bee"].y_train[:3] = -40.0, -0.01
+    jobs = clients(rows, tmp_path, ant={"min_rows": 7}, bee={"min_rows": 7})
+    notes = Bench(jobs).run(survival_job(method)).notes
+    assert [note for note in notes if "below 0" in note] == [
+        "ant: some times are below 0; data.target is to be the time since the row was first seen"
+    ]
+
+
 def test_a_job_needs_a_column_beside_the_event(tmp_path: Path) -> None:
     """The message says where to add one."""
     rows = {name: replace(r, x_train=r.x_train[:, :1], x_test=r.x_test[:, :1]) for name, r in rows_of().items()}
