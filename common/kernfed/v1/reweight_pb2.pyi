@@ -535,17 +535,21 @@ class ClassPriorRequest(google.protobuf.message.Message):
 
     SOURCE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    ALL_OR_NOTHING_FIELD_NUMBER: builtins.int
     source: Global___PriorSource.ValueType
     """Source of a client's test prior."""
     seed: builtins.int
     """Of the classifier's folds. From 0 to 2^63 - 1."""
+    all_or_nothing: builtins.bool
+    """Whether the training shares stand in for all classes where the classifier hardly tells some apart."""
     def __init__(
         self,
         *,
         source: Global___PriorSource.ValueType = ...,
         seed: builtins.int = ...,
+        all_or_nothing: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["seed", b"seed", "source", b"source"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all_or_nothing", b"all_or_nothing", "seed", b"seed", "source", b"source"]) -> None: ...
 
 Global___ClassPriorRequest: typing_extensions.TypeAlias = ClassPriorRequest
 
@@ -561,6 +565,7 @@ class LabelRatiosRequest(google.protobuf.message.Message):
     SOURCE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     OPTIONAL_FIELD_NUMBER: builtins.int
+    ALL_OR_NOTHING_FIELD_NUMBER: builtins.int
     variant: builtins.str
     """Name of the variant. At most 256 characters."""
     own: builtins.bool
@@ -571,6 +576,8 @@ class LabelRatiosRequest(google.protobuf.message.Message):
     """Seed of the classifier's folds. From 0 to 2^63 - 1."""
     optional: builtins.bool
     """As in `MatchRatiosRequest`."""
+    all_or_nothing: builtins.bool
+    """As in `ClassPriorRequest`, of the own prior."""
     @property
     def test_priors(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (K, C)."""
@@ -584,9 +591,10 @@ class LabelRatiosRequest(google.protobuf.message.Message):
         source: Global___PriorSource.ValueType = ...,
         seed: builtins.int = ...,
         optional: builtins.bool = ...,
+        all_or_nothing: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["test_priors", b"test_priors"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["optional", b"optional", "own", b"own", "seed", b"seed", "source", b"source", "test_priors", b"test_priors", "variant", b"variant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all_or_nothing", b"all_or_nothing", "optional", b"optional", "own", b"own", "seed", b"seed", "source", b"source", "test_priors", b"test_priors", "variant", b"variant"]) -> None: ...
 
 Global___LabelRatiosRequest: typing_extensions.TypeAlias = LabelRatiosRequest
 

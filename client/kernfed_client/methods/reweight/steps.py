@@ -152,7 +152,7 @@ def class_prior(job: LocalJob, request: ClassPriorRequest) -> ClassPrior:
     """Shares of the classes among the test points, counted or estimated."""
     if request.source is PriorSource.LABELS:
         refuse_few_of_a_class(job)
-    found = own_prior(job, request.source, request.seed)
+    found = own_prior(job, request)
     return ClassPrior(
         num_rows=job.num_rows,
         prior=found.prior,
@@ -166,7 +166,7 @@ def fit_label_ratios(job: LocalJob, request: LabelRatiosRequest) -> RatiosKept:
     train = priors(_counts(job, job.targets_train))
     note = ""
     if request.own:
-        found = own_prior(job, request.source, request.seed)
+        found = own_prior(job, request)
         test, note = found.prior[None], found.fallback
     else:
         test = np.asarray(request.test_priors, np.float64)
@@ -239,7 +239,7 @@ def weights_in_use(job: LocalJob) -> Floats:
     return np.stack([ratios_of(job, variant).weights for variant in variants])
 
 
-def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
+def own_prior(job: LocalJob, request: ClassPriorRequest | LabelRatiosRequest) -> LabelShift:
     """Shares of the classes among this client's test points.
 
     Raises:
@@ -247,11 +247,14 @@ def own_prior(job: LocalJob, source: PriorSource, seed: int) -> LabelShift:
     """
     if not TASKS[job.task].has_classes:
         raise DataError('a regression has no classes whose shares could shift; use method.ratios.source = "matching"')
-    if source is PriorSource.LABELS:
+    if request.source is PriorSource.LABELS:
         if job.num_test_rows == 0:
             raise DataError("there are no test rows to count classes of; give the data set a test partition")
         return LabelShift(priors(_counts(job, job.targets_test)), 1.0, "")
-    return job.memo(("black box", seed), lambda: _black_box(job, seed))
+    counts = job.memo(("black box", request.seed), lambda: _black_box(job, request.seed))
+    if counts is None:
+        return LabelShift(priors(_counts(job, job.targets_train)), 0.0, f"fewer than {2 * _FOLDS} training rows")
+    return black_box_shift(*counts, all_or_nothing=request.all_or_nothing)
 
 
 def refuse_few_of_a_class(job: LocalJob) -> None:
@@ -269,14 +272,19 @@ def refuse_few_of_a_class(job: LocalJob) -> None:
         )
 
 
-def _black_box(job: LocalJob, seed: int) -> LabelShift:
-    """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others."""
+def _black_box(job: LocalJob, seed: int) -> tuple[Floats, Floats] | None:
+    """Cross-fitted ridge on random features of the standardised columns; predictions of a fold by the others.
+
+    Returns:
+        Counts of held-out rows, predicted class by class, (C, C), and of predictions on test points, (C,); None where
+        rows are too few for a classifier.
+    """
     labels, points = _classes(job, job.targets_train), test_points(job, PLAIN_COLUMNS)
     num = len(_counts(job, job.targets_train))
     if len(points) == 0:
         raise DataError("there are no test points; give the data set a test or an unlabelled partition")
     if job.num_rows < 2 * _FOLDS:
-        return LabelShift(priors(_counts(job, job.targets_train)), 0.0, f"fewer than {2 * _FOLDS} training rows")
+        return None
     distances = rng.stream(seed, "reweight", "distances", job.client)
     scale = max(median_distance(job.x_train, distances).value, 1e-12)
     spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, job.x_train.shape[1], scale, _FREQUENCIES, seed)
@@ -295,7 +303,7 @@ def _black_box(job: LocalJob, seed: int) -> LabelShift:
         np.add.at(confusion, (guesses, labels[fold == k]), 1.0)
         # Test points by the same models as the held-out rows, so that both have the same error rates.
         predicted += np.bincount((zt @ weights).argmax(dim=1).numpy(), minlength=num)
-    return black_box_shift(confusion, predicted)
+    return confusion, predicted
 
 
 def _lacking(job: LocalJob, optional: bool, err: DataError) -> RatiosKept:

@@ -73,6 +73,8 @@ def black_box_shift(
     predicted: npt.ArrayLike,
     own: Floats | None = None,
     least_singular_value: float = LEAST_SINGULAR_VALUE,
+    *,
+    all_or_nothing: bool = False,
 ) -> LabelShift:
     """Estimate the test prior from what a classifier predicts on unlabelled test points.
 
@@ -86,6 +88,7 @@ def black_box_shift(
         predicted: Counts of predictions on test points, shape (C,).
         own: p, on the simplex, 0 for classes without held-out rows, shape (C,); None: that of the held-out rows.
         least_singular_value: ε.
+        all_or_nothing: Whether q is p there, in all directions.
 
     Raises:
         DataError: Shapes differ, or there are no rows.
@@ -108,6 +111,9 @@ def black_box_shift(
             "the classifier hardly tells some classes apart"
         )
         near = (train_prior if own is None else own)[seen]
+        if all_or_nothing:
+            prior[seen] = near
+            return LabelShift(prior, smallest, why)
         a = np.vstack([a, least_singular_value * np.eye(len(seen))])
         mu = np.concatenate([mu, least_singular_value * near])
     prior[seen] = _least_squares_on_simplex(a, mu)

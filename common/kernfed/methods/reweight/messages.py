@@ -183,6 +183,8 @@ class ClassPriorRequest(Request[ClassPrior]):
     source: PriorSource
     seed: Annotated[int, Range(0, 2**63 - 1)]
     """Of the classifier's folds."""
+    all_or_nothing: bool = False
+    """Whether the training shares stand in for all classes where the classifier hardly tells some apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,8 @@ class LabelRatiosRequest(Request[RatiosKept]):
     """Seed of the classifier's folds."""
     optional: bool = False
     """As in `MatchRatiosRequest`."""
+    all_or_nothing: bool = False
+    """As in `ClassPriorRequest`, of the own prior."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,9 @@ def cross_fitted(num_rows: Floats, second_moments: Floats, target_moments: Float
     return best[1]
 
 
-def classes_of_tests(confusion: Mapping[str, Floats], predicted: Mapping[str, Floats]) -> dict[str, LabelShift]:
+def classes_of_tests(
+    confusion: Mapping[str, Floats], predicted: Mapping[str, Floats], *, all_or_nothing: bool = False
+) -> dict[str, LabelShift]:
     """Shares of the classes among each client's test points, from the sum of all confusion matrices.
 
     Where that sum tells some classes apart too badly, a client's shares of these stay those of its training rows.
@@ -56,10 +58,12 @@ def classes_of_tests(confusion: Mapping[str, Floats], predicted: Mapping[str, Fl
     Args:
         confusion: Counts of held-out rows by client, predicted class (row) and class (column), shape (C, C).
         predicted: Counts of predictions on test points, shape (C,), of the clients that have some.
+        all_or_nothing: Whether the shares of all classes stay those of its training rows then.
     """
     total = sum((confusion[c] for c in sorted(confusion)), np.zeros(next(iter(confusion.values())).shape))
     return {
-        client: black_box_shift(total, predicted[client], _own(confusion.get(client))) for client in sorted(predicted)
+        client: black_box_shift(total, predicted[client], _own(confusion.get(client)), all_or_nothing=all_or_nothing)
+        for client in sorted(predicted)
     }
 
 

@@ -52,6 +52,11 @@ class RatiosSection(Section):
         description="Whose predictions tell the test classes. pooled: one classifier of all clients' rows, from sums, "
         "with one confusion matrix; own: each client's own, the only one with scope own.",
     )
+    stand_in: Annotated[Literal["untold", "all"], Only(source="black-box")] = Field(
+        "untold",
+        description="What the training shares stand in for where the classifier hardly tells some classes apart. "
+        "untold: for what its predictions do not tell; all: for the shares of all classes.",
+    )
     features: Annotated[RatioInput, MATCHING] = Field(
         RatioInput.COLUMNS,
         description="What of a row the ratio is a function of, and what of it is shared: its standardised "
@@ -157,6 +162,11 @@ class RatiosSection(Section):
     def pools_classifier(self) -> bool:
         """Whether one classifier of all clients' rows tells the test classes."""
         return self.source == "black-box" and self.classifier == "pooled"
+
+    @property
+    def all_or_nothing(self) -> bool:
+        """Whether a classifier that hardly tells some classes apart tells nothing of any."""
+        return self.stand_in == "all"
 
     @property
     def _closed_form(self) -> bool:

@@ -30,6 +30,7 @@ async def pooled_priors(
     num_classes: int,
     num_points: int,
     seed: int,
+    all_or_nothing: bool,
 ) -> dict[str, LabelShift]:
     """Shares of the classes among each client's test points, by one classifier of all clients' rows.
 
@@ -44,6 +45,7 @@ async def pooled_priors(
         num_classes: Classes C.
         num_points: Test points of a client that count.
         seed: Of the features and the folds.
+        all_or_nothing: See `black_box_shift`.
     """
     giving = [c for c in sorted(clients) if looked[c].shares_sums]
     scale = agree_lengthscale([looked[c].median_distance for c in giving], [looked[c].num_rows for c in giving]).value
@@ -77,6 +79,7 @@ async def pooled_priors(
     return classes_of_tests(
         {client: np.asarray(reply.confusion, np.float64) for client, reply in told.items()},
         {c: np.asarray(reply.predicted, np.float64) for c, reply in told.items() if reply.predicted.sum() > 0},
+        all_or_nothing=all_or_nothing,
     )
 
 

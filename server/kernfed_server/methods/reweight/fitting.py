@@ -46,6 +46,7 @@ async def fit(job: Reweighting, variant: str, clients: list[str], looked: Mappin
         source=PriorSource(settings.ratios.source),
         seed=job.seed("black box"),
         optional=own and variant != job.scope,
+        all_or_nothing=settings.ratios.all_or_nothing,
     )
     await _kept(job, request, clients)
 

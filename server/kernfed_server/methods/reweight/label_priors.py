@@ -20,6 +20,8 @@ from kernfed.wording import listed
 from kernfed_server.methods.reweight.classes import pooled_priors
 from kernfed_server.methods.reweight.reweighting import Reweighting
 
+_UNTOLD = "test classes that the classifier does not tell apart"
+
 
 async def test_priors(job: Reweighting) -> Floats:
     """Shares of the classes among the test points that count, (K, C), by client name."""
@@ -28,15 +30,15 @@ async def test_priors(job: Reweighting) -> Floats:
     if source is PriorSource.BLACK_BOX and settings.ratios.pools_classifier:
         shifts = await _pooled_priors(job, asked)
     else:
-        request = ClassPriorRequest(source=source, seed=job.seed("black box"))
+        request = ClassPriorRequest(
+            source=source, seed=job.seed("black box"), all_or_nothing=settings.ratios.all_or_nothing
+        )
         replies = await job.gate.ask(request, clients=asked)
         shifts = {c: LabelShift(_rounded(r.prior), r.smallest_singular_value, r.fallback) for c, r in replies.items()}
     for client in sorted(shifts):
         if reason := shifts[client].fallback:
-            job.say(
-                f"{client}: shares of test classes that the classifier does not tell apart are taken to be those of "
-                f"its training rows: {reason}"
-            )
+            which = "all test classes" if settings.ratios.all_or_nothing else _UNTOLD
+            job.say(f"{client}: shares of {which} are taken to be those of its training rows: {reason}")
     if source is PriorSource.BLACK_BOX:
         told = {c: f"{shifts[c].smallest_singular_value:.3g}" for c in sorted(shifts)}
         if settings.ratios.pools_classifier:
@@ -83,6 +85,7 @@ async def _pooled_priors(job: Reweighting, asked: list[str] | None) -> dict[str,
         num_classes=job.num_classes,
         num_points=job.settings.num_points,
         seed=job.seed("black box"),
+        all_or_nothing=job.settings.ratios.all_or_nothing,
     )
     wanted = asked or job.cohort.clients
     if lacking := sorted(c for c in wanted if c not in shifts):

@@ -28,6 +28,7 @@ from kernfed_server.methods.reweight import rules
 
 _WEIGHED = "ratios"
 """Name of what came of the ratios, among what is agreed on."""
+_STAND_IN = "stand_in"
 LEAST_SHARE = 1e-9
 """Of a client whose rows count for nothing, so that a mean over such clients alone exists."""
 
@@ -76,9 +77,12 @@ class Reweighting:
     def recall(self) -> bool:
         """Go on with the ratios that an earlier life of the run found; False: there are none."""
         kept = self.run.agreed.get(_WEIGHED)
+        found = {} if kept is None else json_of(kept)
+        if found or self.run.resumed is not None:  # a run of an earlier release keeps the rule of then
+            ratios = self.settings.ratios.model_copy(update={_STAND_IN: found.get(_STAND_IN, "all")})
+            self.settings = self.settings.model_copy(update={"ratios": ratios})
         if kept is None:
             return False
-        found = json_of(kept)
         self.scope, self.skipped, self.sharing = found["scope"], tuple(found["skipped"]), found["sharing"]
         self.num_columns, self.words = found["num_columns"], found["words"]
         self.mixed = {client: (low, high) for client, (low, high) in found["mixed"].items()}
@@ -89,6 +93,7 @@ class Reweighting:
         """Fix what came of the ratios, for later lives of the run."""
         found: dict[str, Any] = {"scope": self.scope, "skipped": self.skipped, "sharing": dict(self.sharing)}
         found |= {"num_columns": self.num_columns, "words": self.words, "mixed": self.mixed}
+        found[_STAND_IN] = self.settings.ratios.stand_in
         if self.conditions:
             found["conditions"] = {client: asdict(of) for client, of in self.conditions.items()}
         self.run.agreed.put(_WEIGHED, json_array(found))

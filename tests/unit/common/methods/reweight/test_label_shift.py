@@ -98,6 +98,18 @@ def test_black_box_keeps_the_shares_that_are_given_where_it_tells_nothing() -> N
     np.testing.assert_allclose(found.prior, [0.3, 0.7], atol=1e-12)
 
 
+def test_black_box_of_all_or_nothing_keeps_all_shares() -> None:
+    """Where two classes are not told apart, the training shares of all three stand in; else the rule is the same."""
+    a, train = np.array([[0.9, 0.1, 0.1], [0.05, 0.45, 0.45], [0.05, 0.45, 0.45]]), np.array([0.2, 0.4, 0.4])
+    found = black_box_shift(1000 * a * train, a @ [0.6, 0.3, 0.1], all_or_nothing=True)
+    assert found.fallback
+    np.testing.assert_allclose(found.prior, train, atol=1e-12)
+    given = black_box_shift(1000 * a * train, a @ [0.6, 0.3, 0.1], np.array([0.5, 0.3, 0.2]), all_or_nothing=True)
+    np.testing.assert_allclose(given.prior, [0.5, 0.3, 0.2], atol=1e-12)
+    told = [black_box_shift([[40, 10], [10, 40]], [60, 40], all_or_nothing=rule).prior for rule in (False, True)]
+    np.testing.assert_array_equal(*told)
+
+
 def test_black_box_gives_unseen_classes_no_share() -> None:
     """A class without a training row cannot be told from the others."""
     found = black_box_shift([[9, 1, 0], [1, 9, 0], [0, 0, 0]], [5, 15, 0])

@@ -10,6 +10,8 @@ import pytest
 
 from kernfed.errors import JobError
 from kernfed.methods.reweight.label_shift import label_ratios, priors
+from kernfed_server.jobs.journal import Checkpoint
+from kernfed_testing.in_process import Bench
 from kernfed_testing.methods.personalise import run
 from kernfed_testing.methods.reweight import (
     CLASSES,
@@ -72,6 +74,31 @@ def test_black_box_needs_no_test_labels(tmp_path: Path) -> None:
         tr = priors(np.bincount(rows[name].y_train, minlength=3))
         want = label_ratios(te, tr)[rows[name].y_train] / 3
         assert np.abs(found[0][name] - want).mean() < 0.35 * np.abs(1 - want).mean()
+
+
+@pytest.mark.parametrize("classifier", ["pooled", "own"])
+def test_what_stands_in_has_a_name_and_a_run_keeps_its_rule(tmp_path: Path, classifier: str) -> None:
+    """Two classes lie in one place: by default, by the rule of before, and in a job that an earlier release began."""
+    rows = label_shifted_rows(90)
+    for each in rows.values():
+        for x, y in ((each.x_train, each.y_train), (each.x_test, each.y_test)):
+            x[y == 2] *= [1.0, -1.0]  # to where class 1 is
+    keys = f'{PAPER}source = "black-box"\nclassifier = "{classifier}"\n'
+    notes = {}
+
+    def ran(folder: str, more: str = "", **how: Any) -> Any:
+        job = reweight_job(task="classification", ratios=keys + more, rounds=2, compare=False)
+        outcome = Bench(sharing(rows, tmp_path / folder, CLASSES)).run(job, **how)
+        notes[folder] = "\n".join(outcome.notes)
+        return outcome
+
+    last = ran("a", stop_before=2).journal.checkpoints[-1]
+    ran("b", 'stand_in = "all"\n')
+    ran("c", resumed=last)
+    former = {name: array for name, array in last.state.items() if not name.startswith("run.agreed.")}
+    ran("d", resumed=Checkpoint(last.round_num, former))
+    said = {folder: ("of test classes that" in told, "of all test classes" in told) for folder, told in notes.items()}
+    assert said == {"a": (True, False), "b": (False, True), "c": (True, False), "d": (False, True)}
 
 
 def test_labels_do_not_fit_a_regression(tmp_path: Path) -> None:
