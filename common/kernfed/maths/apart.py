@@ -45,13 +45,13 @@ def _among(moments: Mapping[str, Moments]) -> dict[str, float]:
     if len(moments) < 2:
         return dict.fromkeys(moments, 0.0)
     mean, deviation = (np.array([found[i] for found in moments.values()]) for i in (0, 1))
-    (low, high), (_, spread) = _middle_of_others(mean), _middle_of_others(deviation)
+    (low, high), (_, spread) = middle_of_others(mean), middle_of_others(deviation)
     off = np.maximum(np.maximum(low - mean, mean - high), deviation)
     ratios = np.divide(off, spread, out=np.zeros(off.shape), where=spread > 0)
     return dict(zip(moments, ratios.max(axis=1, initial=0.0).tolist(), strict=True))
 
 
-def _middle_of_others(values: Floats) -> tuple[Floats, Floats]:
+def middle_of_others(values: Floats) -> tuple[Floats, Floats]:
     """The two values in the middle of all but each, (B, C) each of (B, C); of an odd number they are the median."""
     order = np.argsort(values, axis=0, kind="stable")
     place, ordered = np.argsort(order, axis=0), np.take_along_axis(values, order, axis=0)

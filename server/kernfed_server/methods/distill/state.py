@@ -12,7 +12,7 @@ from kernfed.maths.settling import relative_movement
 from kernfed.methods.distill.consensus import mean_predictions
 from kernfed.methods.distill.finding import ClientDistance
 from kernfed.methods.distill.growth import LEAP, diverges, rms, scale_of
-from kernfed.methods.distill.messages import OwnModelKept, PublicPredictions
+from kernfed.methods.distill.messages import OwnModelKept
 from kernfed_server.jobs.state import State, names_array
 
 _UNKNOWN = -1.0
@@ -51,6 +51,10 @@ class Iteration:
     """Of each client: the last round in which its predictions counted."""
     remembered: dict[str, Floats] = field(default_factory=dict)
     """Of each client: those predictions, where the job keeps them."""
+    begun: dict[str, Floats] = field(default_factory=dict)
+    """Of each client: the first of its predictions that counted, with which a consensus begins anew."""
+    out: set[str] = field(default_factory=set)
+    """Clients whose predictions were too far off: they do not count any more."""
 
     @classmethod
     def start(cls, clients: tuple[str, ...]) -> Iteration:
@@ -82,7 +86,9 @@ class Iteration:
             steadiest=np.array(state["steadiest" if "steadiest" in state else "consensus"], dtype=np.float64),
             far_rows=dict(zip(names, state["far_rows"].tolist(), strict=True)) if "far_rows" in state else {},
             answered=_told(names, state, "answered"),
-            remembered=_kept(state),
+            remembered=_kept(state, "remembered"),
+            begun=_kept(state, "begun"),
+            out=set(state.names("out")) if "out" in state else set(),
         )
 
     def to_arrays(self) -> dict[str, Array]:
@@ -90,7 +96,6 @@ class Iteration:
         assert self.consensus is not None  # noqa: S101  # a round was closed
         rounds = sorted(self.targets)
         stacked = [self.targets[r] for r in rounds]
-        kept = [self.remembered[c] for c in sorted(self.remembered)]
         return {
             "consensus": self.consensus,
             "movements": np.array(self.movements, dtype=np.float64),
@@ -107,33 +112,58 @@ class Iteration:
             "steadiest": self._or_consensus(self.steadiest),
             "far_rows": np.array([self.far_rows.get(c, 0.0) for c in self.clients]),
             "answered": np.array([self.answered.get(c, 0) for c in self.clients], dtype=np.int64),
-            "remembered": np.stack(kept) if kept else np.empty((0, *self.consensus.shape)),
-            "remembered_of": names_array(sorted(self.remembered)),
+            **self._stacked("remembered", self.remembered),
+            **self._stacked("begun", self.begun),
+            "out": names_array(sorted(self.out)),
         }
 
+    def _stacked(self, name: str, kept: Mapping[str, Floats]) -> dict[str, Array]:
+        """The arrays that `_kept` reads."""
+        values = [kept[client] for client in sorted(kept)]
+        stacked = np.stack(values) if values else np.empty((0, *self._made().shape))
+        return {name: stacked, f"{name}_of": names_array(sorted(kept))}
+
+    def leave_out(self, clients: Iterable[str], round_num: int) -> bool:
+        """Let some clients count no more; whether the consensus begins anew, without what they told it.
+
+        It does where there is one, and all others' first predictions are known, which a checkpoint of an earlier
+        release has not.
+        """
+        new = set(clients) - self.out
+        self.out |= new
+        anew = bool(new and self.consensus is not None and self.begun)
+        for client in new:
+            for kept in (self.remembered, self.begun, self.first, self.last):
+                kept.pop(client, None)
+        if anew:
+            self.consensus = self.opening = self.steadiest = None
+            self.movements, self.steps, self.targets = [], [], {}
+            self.trained = dict.fromkeys(self.clients, round_num)
+            self.remembered = {client: self.begun.get(client, last) for client, last in self.remembered.items()}
+            self.first, self.last = {}, {}
+        return anew
+
     def mean_of(
-        self, replies: Mapping[str, PublicPredictions], round_num: int, clients: Iterable[str], *, keeps: bool
+        self, predictions: Mapping[str, Floats], round_num: int, clients: Iterable[str], *, keeps: bool
     ) -> Floats:
         """Mean of a round's predictions and, where the job keeps them, of the last ones of the other clients; (N_p, C).
 
+        Where there are none, as none of those who answered counts, the consensus stays.
+
         Args:
-            replies: Those that count.
+            predictions: Those that count.
             round_num: The round.
             clients: Those that take part in the job, and were not left out of it.
             keeps: Whether the job keeps them.
         """
-        self.answered.update(dict.fromkeys(replies, round_num))
-        self.forget(self.remembered.keys() - set(clients))
-        new = {client: reply.predictions for client, reply in replies.items()}
+        self.answered.update(dict.fromkeys(predictions, round_num))
+        for client in self.remembered.keys() - set(clients):
+            del self.remembered[client]
+        new = dict(predictions)
         if keeps:
             self.remembered |= new
             new = self.remembered
-        return mean_predictions([new[client] for client in sorted(new)])
-
-    def forget(self, clients: Iterable[str]) -> None:
-        """Let the last predictions of some clients stand for them no more."""
-        for client in clients:
-            self.remembered.pop(client, None)
+        return self._made() if not new else mean_predictions([new[client] for client in sorted(new)])
 
     def standing(self, round_num: int) -> dict[str, int]:
         """Clients whose last predictions stand for them in a round, each with the round that they are of."""
@@ -161,30 +191,27 @@ class Iteration:
             if c in self.last
         )
 
-    def note_round(
-        self, before: Floats | None, replies: Mapping[str, PublicPredictions], deviation: Floats | None
-    ) -> None:
+    def note_round(self, before: Floats | None, predictions: Mapping[str, Floats], deviation: Floats | None) -> None:
         """Note how far the consensus moved, and how far each client's predictions are from it.
 
         Args:
             before: The consensus of the round before; None: there was none.
-            replies: Of this round.
+            predictions: Those that count.
             deviation: Of all clients' targets, (C,), where it is known.
         """
         now = self._made()
         if before is None or self.opening is None:
             self.opening = self.steadiest = now
-            self.scale = scale_of(now, [r.predictions for r in replies.values()], deviation)
+            self.scale = scale_of(now, list(predictions.values()), deviation)
         if before is not None:
             self.movements.append(relative_movement(before, now))
             self.steps.append(rms(now - before))
             if self.steps[-1] <= min(self.steps) and max(self.steps) <= LEAP * self.scale:
                 self.steadiest = before
-        for client, reply in replies.items():
-            distance = rms(reply.predictions - now)
+        for client, values in predictions.items():
+            distance = rms(values - now)
             self.first.setdefault(client, distance)
             self.last[client] = distance
-            self.far_rows[client] = reply.far_rows
 
     @property
     def diverged(self) -> bool:
@@ -205,9 +232,9 @@ def _told(names: tuple[str, ...], state: State, key: str) -> dict[str, int]:
     return {c: r for c, r in zip(names, state[key].tolist(), strict=True) if r} if key in state else {}
 
 
-def _kept(state: State) -> dict[str, Floats]:
+def _kept(state: State, name: str) -> dict[str, Floats]:
     """Predictions by client."""
-    if "remembered" not in state:
+    if name not in state:
         return {}
-    kept = [np.array(part, dtype=np.float64) for part in state["remembered"]]
-    return dict(zip(state.names("remembered_of"), kept, strict=True))
+    kept = [np.array(part, dtype=np.float64) for part in state[name]]
+    return dict(zip(state.names(f"{name}_of"), kept, strict=True))

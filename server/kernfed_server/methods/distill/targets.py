@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,20 @@ from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.maths.apart import IMPLAUSIBLE, Moments, how_far
 from kernfed.methods.distill.messages import TargetMoments, TargetMomentsRequest
-from kernfed.methods.distill.scales import ALARM, implausible
+from kernfed.methods.distill.scales import ALARM, APART, implausible, reach, standing_apart
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.start.units import far_off
+
+_BEYOND = f"predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets"
+_APART = (
+    f"predicts values more than {APART:g} times as far off as its own targets and the other clients' predictions make "
+    "plausible"
+)
+_MANY = 1 << 20
+"""Rows of whose number nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class AgreedTargets:
 
     mean: Floats | None = None
     deviation: Floats | None = None
+    reaches: Mapping[str, Moments] = field(default_factory=dict)
+    """Of each client that tells: mean of its own targets, and how far off this they lie at most, (C,) each."""
 
     @property
     def sent_mean(self) -> tuple[float, ...]:
@@ -33,18 +44,32 @@ class AgreedTargets:
         return () if self.mean is None else tuple(self.mean.tolist())
 
     @classmethod
-    def of_json(cls, values: Mapping[str, list[float]]) -> AgreedTargets:
-        """What `agree_targets` gave."""
-        return cls(**{name: np.array(numbers) for name, numbers in values.items()})
+    def of_json(cls, values: Mapping[str, Any]) -> AgreedTargets:
+        """What `agree_targets` gave; an earlier release told nothing of each client."""
+        reaches = {c: (np.array(mean), np.array(far)) for c, (mean, far) in values.get("reaches", {}).items()}
+        return cls(**{n: np.array(values[n]) for n in ("mean", "deviation") if n in values}, reaches=reaches)
 
-    def excludes(self, predictions: Floats) -> bool:
-        """Whether predictions, (N_p, C), are too far off to be any."""
+    def far_off(self, predictions: Mapping[str, Floats], given: Floats | None) -> dict[str, str]:
+        """Clients whose predictions are too far off to be any, with the reason.
+
+        Where they are more than half of the clients, or half of them beyond all targets, nobody knows who is at fault.
+
+        Args:
+            predictions: By client, each (N_p, C).
+            given: Consensus of the round before, (N_p, C); None: there is none.
+        """
         if self.mean is None or self.deviation is None:
-            return False
-        return implausible(predictions, self.mean, self.deviation)
+            return {}
+        mean, deviation = self.mean, self.deviation
+        beyond = [client for client, values in predictions.items() if implausible(values, mean, deviation)]
+        among_all = (mean, reach(deviation, _MANY))
+        reaches = {client: self.reaches.get(client, among_all) for client in predictions}
+        found = dict.fromkeys(standing_apart(predictions, mean, reaches, given), _APART)
+        found |= dict.fromkeys(beyond, _BEYOND) if 2 * len(beyond) < len(predictions) else {}
+        return found if 2 * len(found) <= len(predictions) else {}
 
 
-async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, list[float]]:
+async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, Any]:
     """Pool the clients' means and deviations, and find clients whose targets are of another scale.
 
     Those of at least half of the clients stand for all; with fewer there are none.
@@ -80,7 +105,8 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, lis
     total = sum(n for n, _ in taken)
     mean = sum(n / total * r.mean for n, r in taken)
     square = sum(n / total * (r.deviation**2 + (r.mean - mean) ** 2) for n, r in taken)
-    return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist()}
+    reaches = {c: (r.mean.tolist(), reach(r.deviation, r.num_rows).tolist()) for c, r in sorted(replies.items())}
+    return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist(), "reaches": reaches}
 
 
 def _told(replies: Mapping[str, TargetMoments]) -> dict[str, Moments]:

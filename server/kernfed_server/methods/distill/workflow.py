@@ -11,11 +11,10 @@ import numpy as np
 
 from kernfed import rng
 from kernfed.arrays import Floats
-from kernfed.errors import ConfigError
+from kernfed.errors import ConfigError, InvalidReplyError
 from kernfed.features.kernels import KernelSpec, check_kernel
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics, Scores
-from kernfed.maths.apart import IMPLAUSIBLE
 from kernfed.maths.points.kernels import gram
 from kernfed.maths.sampling import inclusion_probabilities, num_drawn, sample_clients
 from kernfed.maths.settling import progress
@@ -49,6 +48,7 @@ from kernfed_server.methods.distill.targets import AgreedTargets, agree_targets,
 from kernfed_server.methods.distill.tuning import Tuned, resumed, tune
 from kernfed_server.methods.distill.words import Ending, ending, kept_notes, public_set_notes
 
+_REFUSED = "gave an answer that was refused"
 _ROWS = "total rows"
 """Name of the rows of all clients, among what is agreed on; it is agreed on last."""
 
@@ -78,10 +78,10 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
     if state.finished:
         return job.result(state)
     async for round_num in run.rounds(settings.rounds):
-        replies = job.plausible(await job.predictions(state, round_num), state)
-        new = state.mean_of(replies, round_num, cohort.clients, keeps=settings.keeps_predictions)
+        predictions = job.counting(await job.predictions(state, round_num), state, round_num)
+        new = state.mean_of(predictions, round_num, cohort.clients, keeps=settings.keeps_predictions)
         before, state.consensus = state.consensus, remember(state.consensus, new, round_num, job.exponent)
-        state.note_round(before, replies, job.targets.deviation)
+        state.note_round(before, predictions, job.targets.deviation)
         if state.diverged:
             raise job.diverged(state, round_num)
         if round_num == 1:
@@ -89,7 +89,7 @@ async def run(setup: Setup, settings: DistillSettings, cohort: Cohort, run: Run)
         arrived = job.arrived(state, round_num)
         state.finished = arrived or round_num == settings.rounds
         if not state.finished:
-            await asyncio.to_thread(job.set_targets, state, round_num, tuple(replies))
+            await asyncio.to_thread(job.set_targets, state, round_num, tuple(predictions))
         await job.close(state, round_num)
         if state.finished:
             break
@@ -115,8 +115,6 @@ class _Distillation:
     tuned: Tuned = field(default_factory=lambda: Tuned(PLAIN_RIDGE))
     kernel: KernelSpec | None = None
     """With the lengthscales that the clients take."""
-    named: set[str] = field(default_factory=set)
-    """Clients of whose implausible predictions was told."""
 
     @property
     def all_take_part(self) -> bool:
@@ -318,19 +316,26 @@ class _Distillation:
             scores["contraction"] = found.contraction
         return scores
 
-    def plausible(self, replies: dict[str, PublicPredictions], state: Iteration) -> dict[str, PublicPredictions]:
-        """Replies but for those that the clients' targets make impossible, unless these are the most."""
-        far = [client for client, reply in replies.items() if self.targets.excludes(reply.predictions)]
-        if not far or 2 * len(far) >= len(replies):
-            return replies
-        state.forget(far)
-        for client in sorted(set(far) - self.named):
+    def counting(self, replies: Mapping[str, PublicPredictions], state: Iteration, round_num: int) -> dict[str, Floats]:
+        """Predictions that make the consensus of a round: the replies', but for those of clients that are left out.
+
+        What a client told that is left out now may be in the consensus for long: of points that no client has rows
+        near, nobody tells otherwise. So the consensus begins anew, with the first predictions of all others.
+        """
+        told = {c: np.asarray(r.predictions, dtype=np.float64) for c, r in replies.items() if c not in state.out}
+        refused = [c for c, fault in self.cohort.faults.items() if fault.reason == InvalidReplyError.reason]
+        far = self.targets.far_off(told, state.consensus) | {c: _REFUSED for c in refused if c not in state.out}
+        anew = state.leave_out(far, round_num)
+        for client in sorted(far):
             self.run.note(
-                f"{client} predicts values more than {IMPLAUSIBLE:g} deviations off the clients' targets: its "
-                "predictions do not count; look at its data and at its own model"
+                f"{client} {far[client]}: its predictions do not count"
+                + (", and the consensus begins again with the first ones of the others" if anew else "")
+                + "; look at its data and at its own model"
             )
-        self.named |= set(far)
-        return {client: reply for client, reply in replies.items() if client not in far}
+        state.far_rows.update({client: reply.far_rows for client, reply in replies.items()})
+        counted = {client: values for client, values in told.items() if client not in far}
+        state.begun = counted | state.begun
+        return {client: state.begun[client] for client in counted} if anew else counted
 
     def diverged(self, state: Iteration, round_num: int) -> DivergedRunError:
         """The error of a consensus that moves away, with the last one that was any good."""

@@ -107,9 +107,9 @@ def test_a_client_keeps_a_mean_of_both_models(tmp_path: Path) -> None:
 
 
 def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
-    """With the last good consensus, and the models that clients had before."""
+    """With the last good consensus, and the models that clients had before, where most clients have another kernel."""
     job, text, files = made_job(tmp_path, top="evaluate_every = 60", num_points=60, **SMOOTH)
-    jobs = own_models(tmp_path, made_rows(3, 40), site_1=OWN["laplace"])
+    jobs = own_models(tmp_path, made_rows(3, 40), site_1=OWN["laplace"], site_2=OWN["laplace"])
     assert simulate(job, jobs, text=text, files=files).error is None
     kept = [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs]
     job, text, files = made_job(tmp_path, num_points=60, **SMOOTH, deregularise="paper")
@@ -119,3 +119,15 @@ def test_the_printed_rule_ends_as_diverged(tmp_path: Path) -> None:
     values = load_file(tmp_path / "out" / ARRAYS_FILE)["consensus"]
     assert np.abs(values).max() < 3.0
     assert [(jobs[name].folder / "model" / "model.json").read_bytes() for name in jobs] == kept
+
+
+def test_the_printed_rule_leaves_out_one_client_of_another_kernel(tmp_path: Path) -> None:
+    """Its predictions run away, and not those of the others, who go on without it; its own model is kept there."""
+    job, text, files = made_job(tmp_path, num_points=60, **SMOOTH, deregularise="paper")
+    jobs = own_models(tmp_path, made_rows(3, 40), site_1=OWN["laplace"])
+    done = simulate(job, jobs, text=text, files=files)
+    assert done.error is None
+    (note,) = [e.event.message for e in done.events if e.event.message.startswith("site-1 ")]
+    assert "its predictions do not count, and the consensus begins again" in note
+    assert isinstance(done.left, PublicConsensus)
+    assert np.abs(done.left.values).max() < 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed.methods.distill.growth import diverges, scale_of
-from kernfed.methods.distill.scales import implausible
+from kernfed.methods.distill.scales import implausible, reach, standing_apart
 
 
 def test_growth_is_told_from_a_long_way() -> None:
@@ -32,3 +32,32 @@ def test_no_targets_make_such_predictions_plausible() -> None:
     assert implausible(np.array([[105.0], [1e5]]), np.array([105.0]), np.array([6.0]))
     assert not implausible(np.array([[105.0], [500.0]]), np.array([105.0]), np.array([6.0]))
     assert not implausible(np.array([[1e5]]), np.array([105.0]), np.array([0.0]))
+
+
+def test_predictions_stand_apart_where_nothing_makes_them_plausible() -> None:
+    """Own targets, what was given to fit, or the others' predictions, are enough to let them be."""
+    mean, values = np.zeros(1), {"a": 1.0, "b": -2.0, "c": 1.5, "d": 500.0}
+    near = (mean, reach(np.ones(1), 26))
+    assert near[1] == [5.0]
+
+    def apart(given: float | None = None, far: float = 5.0, **others: float) -> list[str]:
+        predictions = {client: np.array([[0.0], [value]]) for client, value in (values | others).items()}
+        reaches = dict.fromkeys(values, near) | {"d": (mean, np.array([far]))}
+        return standing_apart(predictions, mean, reaches, None if given is None else np.array([[given]]))
+
+    assert apart() == ["d"]
+    assert apart(d=24.0) == []
+    assert apart(far=101.0) == []
+    assert apart(given=-101.0) == []
+    assert apart(b=101.0, c=-101.0) == []
+    assert apart(c=-60.0) == ["c", "d"]
+    assert standing_apart({"d": np.array([[1e308]])}, mean, {"d": near}, None) == []
+
+
+def test_targets_lie_within_reach() -> None:
+    """One value that stands alone lies as far from the mean as is told; ten deviations are the end."""
+    for n in (2, 12, 101):
+        y = np.zeros(n)
+        y[0] = 3.0
+        np.testing.assert_allclose(reach(y.std(keepdims=True), n), np.abs(y - y.mean()).max(), rtol=1e-12)
+    assert reach(np.ones(1), 10_000) == [10.0]

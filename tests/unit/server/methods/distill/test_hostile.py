@@ -64,12 +64,51 @@ def test_a_client_of_absurd_answers_is_out_and_named(tmp_path: Path, step: str, 
     assert done.metrics().pooled["personal"]["mse"] < 2 * honest.metrics().pooled["personal"]["mse"]
 
 
-def test_a_client_that_turns_hostile_later_is_out_of_those_rounds(tmp_path: Path) -> None:
-    """Its predictions of honest rounds count, and the later ones do not."""
-    done = ran(tmp_path / "a", made_rows(4, 20), {(FOE, "distill.distil"): scaled(1e5)}, from_round=3)
+def test_a_client_that_turns_hostile_later_is_out_from_the_beginning(tmp_path: Path) -> None:
+    """What it told before counts no more: three rounds later the consensus is that of three rounds without it."""
+    rows = made_rows(4, 20)
+    lie: dict[tuple[str, str], Tamper] = {(FOE, "distill.distil"): scaled(1e5)}
+    done = ran(tmp_path / "a", rows, lie, from_round=3)
     (note,) = [note for note in done.notes if note.startswith(f"{FOE} predicts values more than")]
-    assert "its predictions do not count" in note
-    assert np.abs(done.values).max() < 3.0
+    assert "its predictions do not count, and the consensus begins again with the first ones of the others" in note
+    job, _, files = made_job(tmp_path, cohort=QUORUM, **{**OPEN, "rounds": 3})
+    soon = run(job, files, Bench(from_rows(rows, (), tmp_path / "s"), tamper=lie))
+    np.testing.assert_array_equal(done.values, soon.values)
+
+
+@pytest.mark.parametrize("factor", [20.0, 3e2, 3e5])
+@pytest.mark.parametrize("from_round", [0, 2])
+def test_an_absurd_answer_is_in_no_consensus_of_the_printed_rule(
+    tmp_path: Path, factor: float, from_round: int
+) -> None:
+    """Nobody has rows near half of the points, where it would stay: the others' rule shrinks nothing there."""
+    rows = made_rows(4, 20)
+    points = np.random.default_rng(9).random((30, 3)) + np.repeat([0.0, 3.0], 15)[:, None]
+    settings = {**OPEN, "rounds": 8, "deregularise": "paper", "points": points}
+    found = []
+    lies: tuple[dict[tuple[str, str], Tamper], ...] = ({}, {(FOE, "distill.distil"): scaled(factor)})
+    for i, tamper in enumerate(lies):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        job, _, files = made_job(folder, cohort=QUORUM, **settings)
+        found.append(run(job, files, Bench(from_rows(rows, (), folder / "s"), tamper=tamper, from_round=from_round)))
+    honest, hostile = found
+    assert not [note for note in honest.notes if "predicts values" in note]
+    (note,) = [note for note in hostile.notes if "predicts values" in note]
+    assert note.startswith(FOE)
+    assert np.abs(hostile.values - honest.values).max() < 2.0
+
+
+def test_a_run_that_goes_on_remembers_who_is_out(tmp_path: Path) -> None:
+    """The client is honest in the second life of the run, and counts no more; the consensus has the same bits."""
+    rows = made_rows(4, 20)
+    lie: dict[tuple[str, str], Tamper] = {(FOE, "distill.distil"): scaled(1e5)}
+    job, _, files = made_job(tmp_path, cohort=QUORUM, **OPEN)
+    whole = run(job, files, Bench(from_rows(rows, (), tmp_path / "a"), tamper=lie, from_round=2))
+    second = Bench(from_rows(rows, (), tmp_path / "b"), tamper=lie, from_round=2)
+    stopped = run(job, files, second, stop_before=4)
+    again = run(job, files, Bench(second.jobs), resumed=stopped.journal.last)
+    np.testing.assert_array_equal(again.values, whole.values)
 
 
 def test_absurd_errors_of_left_out_rows_choose_nothing(tmp_path: Path) -> None:

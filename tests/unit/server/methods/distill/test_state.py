@@ -10,7 +10,6 @@ import pytest
 
 from kernfed.methods.distill.consensus import fixed_point
 from kernfed.methods.distill.consensus_file import PublicConsensus
-from kernfed.methods.distill.messages import PublicPredictions
 from kernfed_server.methods.distill.state import Iteration
 from kernfed_simulation.federation import from_rows
 from kernfed_testing.in_process import Bench
@@ -66,13 +65,10 @@ def test_a_client_that_was_left_out_of_the_job_stands_for_nothing() -> None:
     """Nor does one whose predictions were absurd; of the others the last ones count."""
     state = Iteration.start(("a", "b", "c"))
     values = {"a": 1.0, "b": 2.0, "c": 6.0}
-    given = {
-        name: PublicPredictions(num_rows=9, predictions=np.full((2, 1), value), far_rows=0.0)
-        for name, value in values.items()
-    }
+    given = {name: np.full((2, 1), value) for name, value in values.items()}
     assert (state.mean_of(given, 1, values, keeps=True) == 3.0).all()
     only = {"a": given["a"]}
     assert (state.mean_of(only, 2, ("a", "b"), keeps=True) == 1.5).all()
-    state.forget(["b"])
+    assert not state.leave_out(["b"], 3)
     assert (state.mean_of(only, 3, ("a", "b"), keeps=True) == 1.0).all()
     assert state.standing(3) == {}
