@@ -2,20 +2,29 @@
 
 `make experiment NAME=all ARGS=--quick` takes about half an hour on two cores. Without `--quick` each script has its own
 default sizes; its `--help` tells those of the paper. Scripts that were finished before an interruption are not run
-again: what they wrote lies in the folder `--out`.
+again, as long as neither they nor kernfed have changed since: what they wrote lies in the folder `--out`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from records import OUT, RECORDS, differences
 
+import kernfed
+import kernfed_client
+import kernfed_server
+import kernfed_simulation
+
+PACKAGES = (kernfed, kernfed_client, kernfed_server, kernfed_simulation)
 HERE = Path(__file__).resolve().parent
 SCRIPTS = {
     f"{path.parent.name}-{path.stem.replace('_', '-')}": f"{path.parent.name}.{path.stem}"
@@ -41,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     for i, name in enumerate(options.only, 1):
         done = out / f"{name}.done"
         place = f"[{i}/{len(options.only)}] {name}"
-        if done.exists():
+        made_by = sources(name)
+        if done.exists() and done.read_text() == made_by:
             print(f"{place}: was finished before", flush=True)
             continue
         print(f"{place} …", flush=True)
@@ -52,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             failed.append(name)
             print(f"{place}: {why} after {seconds:.0f} s; see {ended}", flush=True)
         else:
-            done.write_text(f"{seconds:.1f}\n")
+            done.write_text(made_by)
             print(f"{place}: {seconds:.0f} s", flush=True)
     apart = compare(out, quick=options.quick)
     print("\n".join(apart) if apart else "all numbers that have a record are within its errors")
@@ -60,6 +70,25 @@ def main(arguments: list[str] | None = None) -> int:
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def sources(name: str) -> str:
+    """Digest of what a script's numbers follow from: it and its modules, and the packages of kernfed."""
+    room = HERE / SCRIPTS[name].partition(".")[0]
+    return _digest([*HERE.glob("*.py"), *room.glob("*.py")]) + _of_packages()
+
+
+@functools.cache
+def _of_packages() -> str:
+    roots = [Path(str(package.__file__)).parent for package in PACKAGES]
+    return _digest([path for root in roots for path in root.rglob("*.py")])
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    found = hashlib.sha256()
+    for path in sorted(paths):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def _run(name: str, quick: bool, out: Path, limit_s: float) -> tuple[Path, str]:

@@ -20,7 +20,7 @@ from kernfed.errors import DivergedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
-from kernfed.methods.heads.settings import NewtonSettings
+from kernfed.methods.heads.settings import FedAvgSettings, FedProxSettings, NewtonSettings
 from kernfed.methods.ridge.messages import GradientRequest, NewtonStepRequest
 from kernfed.methods.ridge.settings import DkrrSettings
 from kernfed.methods.shared_settings import ridge_of
@@ -50,13 +50,25 @@ class Compared:
     """Of the default, by round."""
 
 
-async def compare(job: JobFile, jobs: Mapping[str, LocalJob], steps: Sequence[int]) -> Compared:
+@dataclass(frozen=True)
+class FirstOrder:
+    """What FedAvg and FedProx need beside the ridge."""
+
+    learning_rate: float
+    proximal: float
+
+
+async def compare(
+    job: JobFile, jobs: Mapping[str, LocalJob], steps: Sequence[int], first_order: FirstOrder | None = None
+) -> Compared:
     """All methods on the same clients.
 
     Args:
         job: A `newton` job with a fixed ridge.
         jobs: Client to its rows.
         steps: Steps t of "FedNewton #t" that are told, ascending.
+        first_order: Of FedAvg and FedProx, which begin at DKRR and take as many rounds as the last of `steps`, with
+            two local steps each (Appendix B); None: without these.
     """
     assert isinstance(job.method, NewtonSettings)
     ridge = ridge_of(job.method)
@@ -68,6 +80,14 @@ async def compare(job: JobFile, jobs: Mapping[str, LocalJob], steps: Sequence[in
     dkrr = DkrrSettings(name="dkrr", ridge=ridge)
     others = open_cohort(job.model_copy(update={"method": dkrr}), jobs)
     scores["DKRR"] = (await _by_round("dkrr", dkrr, setup, others))[0][-1]
+    if first_order is not None:
+        begin: dict[str, Any] = {"ridge": ridge, "begin": "dkrr", "rounds": max(steps)}
+        rate = first_order.learning_rate
+        fedavg = FedAvgSettings(name="fedavg", learning_rate=rate, local_steps=2, **begin)
+        fedprox = FedProxSettings(name="fedprox", proximal=first_order.proximal, **begin)
+        for label, settings in (("FedAvg", fedavg), ("FedProx", fedprox)):
+            cohort_of = open_cohort(job.model_copy(update={"method": settings}), jobs)
+            scores[label] = (await _by_round(settings.name, settings, setup, cohort_of))[0][-1]
     paper = NewtonSettings(name="newton", ridge=ridge, step="paper", rounds=max(steps))
     found, weights = await _by_round("newton", paper, setup, cohort)
     stopped_after = len(found) if len(found) < max(steps) else None

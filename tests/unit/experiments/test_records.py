@@ -77,7 +77,7 @@ def test_each_record_has_its_script_and_whole_rows(path: Path) -> None:
 
 _RUNNER = """import runpy, sys
 from pathlib import Path
-runpy.run_path(str(Path(__file__).with_name(f"{sys.argv[1]}.py")))
+runpy.run_path(str(Path(__file__).parent / sys.argv[1] / "script.py"))
 """
 _SCRIPT = """import json, sys
 from pathlib import Path
@@ -90,16 +90,17 @@ row = {"setting": "s", "method": "m", "published": None, "measured": 1.0, "stand
 def test_all_tables_go_on_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is finished is not run again, what failed is named with its output, and records are compared."""
+    """What is finished is not run again unless it changed, failures name their output, and records are compared."""
     scripts, out, recorded = tmp_path / "scripts", tmp_path / "out", tmp_path / "records"
-    for folder in (scripts, recorded):
-        folder.mkdir()
+    good, bad = (scripts / name / "script.py" for name in ("a_good", "b_bad"))
+    for folder in (good.parent, bad.parent, recorded):
+        folder.mkdir(parents=True)
     (scripts / "__main__.py").write_text(_RUNNER)
-    (scripts / "a_good.py").write_text(_SCRIPT)
-    (scripts / "b_bad.py").write_text("raise SystemExit('no images')")
+    good.write_text(_SCRIPT)
+    bad.write_text("raise SystemExit('no images')")
     (recorded / "quick-good.json").write_text(json.dumps(table(2.0, None) | {"name": "good"}))
     monkeypatch.setattr(all_tables, "HERE", scripts)
-    monkeypatch.setattr(all_tables, "SCRIPTS", ["a_good", "b_bad"])
+    monkeypatch.setattr(all_tables, "SCRIPTS", {name: f"{name}.script" for name in ("a_good", "b_bad")})
     monkeypatch.setattr(all_tables, "RECORDS", recorded)
     assert all_tables.main(["--quick", "--out", str(out)]) == 1
     told = capsys.readouterr().out
@@ -107,7 +108,14 @@ def test_all_tables_go_on_after_an_interruption(
     assert "good: s, m: 1.0, and 2.0 is recorded" in told
     assert f"pictures: {out / 'all-quick'}" in told
     assert (out / "all-quick" / "b_bad.log").read_text() == "no images\n"
-    (scripts / "b_bad.py").write_text("")
-    (scripts / "a_good.py").write_text("raise SystemExit('run again')")
+    bad.write_text("")
     assert all_tables.main(["--quick", "--out", str(out)]) == 0
-    assert "[1/2] a_good: was finished before" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "[1/2] a_good: was finished before" in told
+    assert "[2/2] b_bad: 0 s" in told
+    good.write_text(_SCRIPT.replace("1.0", "2.0"))
+    assert all_tables.main(["--quick", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "[1/2] a_good …" in told
+    assert "[2/2] b_bad: was finished before" in told
+    assert "all numbers that have a record are within its errors" in told
