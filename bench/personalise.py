@@ -128,7 +128,7 @@ def show_default(num_clients: int, num_frequencies: int) -> None:
     shared = Shared(
         np.full(num_clients, float(num_rows)),
         np.array([p.mean for p in parts]),
-        np.array([p.trace for p in parts]),
+        np.array([p.error for p in parts]),
         np.array([pack(rows.T @ rows / num_rows) for rows in x]),
         np.array([a.T @ b[:, None] / num_rows for a, b in zip(x, y, strict=True)]),
         np.square(y).mean(axis=1),

@@ -12,7 +12,7 @@ from kernfed.features.kernels import Kernel
 from kernfed.federation.messages.data import DataDescription, FeaturesMapped, StandardiseRequest
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.job_sections import FeaturesSection
-from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding, EmbedRequest
 from kernfed_testing.hostile.adversary import (
     COLUMNS,
     ON,

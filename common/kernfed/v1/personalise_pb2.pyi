@@ -110,7 +110,10 @@ Global___ColumnMomentsRequest: typing_extensions.TypeAlias = ColumnMomentsReques
 
 @typing.final
 class ClientEmbedding(google.protobuf.message.Message):
-    """A client's mean embedding."""
+    """A client's mean embedding.
+
+    It is of the training rows, and where the job asks for them of unlabelled rows beside these.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -120,16 +123,19 @@ class ClientEmbedding(google.protobuf.message.Message):
     NUM_DIFFERENT_FIELD_NUMBER: builtins.int
     LARGEST_FIELD_NUMBER: builtins.int
     SQUARE_FIELD_NUMBER: builtins.int
+    NUM_EMBEDDED_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     trace: builtins.float
-    """Over the rows it is the expected squared error of `mean`, noise counted. At least 0."""
+    """Over the rows that are embedded it is the expected squared error of `mean`, noise counted. At least 0."""
     num_different: builtins.int
     """Training rows of different content; 0: all are different, or it is not told. From 0 to 2^53."""
     largest: builtins.float
     """Largest eigenvalue of the covariance of the embedded rows; 0: not told, as with noise. At least 0."""
     square: builtins.float
     """Trace of the square of that covariance, unbiased; 0: not told. At least 0."""
+    num_embedded: builtins.int
+    """Rows that the embedding is of; 0: the training rows alone. From 0 to 2^53."""
     @property
     def mean(self) -> kernfed.v1.tensor_pb2.Tensor:
         """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (M)."""
@@ -143,15 +149,16 @@ class ClientEmbedding(google.protobuf.message.Message):
         num_different: builtins.int = ...,
         largest: builtins.float = ...,
         square: builtins.float = ...,
+        num_embedded: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mean", b"mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["largest", b"largest", "mean", b"mean", "num_different", b"num_different", "num_rows", b"num_rows", "square", b"square", "trace", b"trace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["largest", b"largest", "mean", b"mean", "num_different", b"num_different", "num_embedded", b"num_embedded", "num_rows", b"num_rows", "square", b"square", "trace", b"trace"]) -> None: ...
 
 Global___ClientEmbedding: typing_extensions.TypeAlias = ClientEmbedding
 
 @typing.final
 class EmbedRequest(google.protobuf.message.Message):
-    """Embed the training rows: the mean of the features of the scaled columns."""
+    """Embed the training rows, and unlabelled ones where asked: the mean of the features of the scaled columns."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -165,6 +172,7 @@ class EmbedRequest(google.protobuf.message.Message):
     NOISE_FACTOR_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     CLASS_ORDER_FIELD_NUMBER: builtins.int
+    UNLABELLED_FIELD_NUMBER: builtins.int
     view: Global___View.ValueType
     """Which columns are embedded."""
     intercept: builtins.bool
@@ -173,6 +181,8 @@ class EmbedRequest(google.protobuf.message.Message):
     """Deviation of the Gaussian noise in units of the mean's sensitivity; 0: none. At least 0."""
     seed: builtins.int
     """Of the noise where a client has no secret of its own, as in a simulation. From 0 to 2^63 - 1."""
+    unlabelled: builtins.bool
+    """Whether unlabelled rows that the client has are embedded beside the training rows."""
     @property
     def features(self) -> kernfed.v1.features_pb2.FeatureSpec:
         """A feature map, up to the bits of its frequencies."""
@@ -213,9 +223,10 @@ class EmbedRequest(google.protobuf.message.Message):
         noise_factor: builtins.float = ...,
         seed: builtins.int = ...,
         class_order: collections.abc.Iterable[builtins.int] | None = ...,
+        unlabelled: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "features", b"features", "mean", b"mean", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["class_order", b"class_order", "deviation", b"deviation", "features", b"features", "intercept", b"intercept", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_order", b"class_order", "deviation", b"deviation", "features", b"features", "intercept", b"intercept", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "unlabelled", b"unlabelled", "view", b"view"]) -> None: ...
 
 Global___EmbedRequest: typing_extensions.TypeAlias = EmbedRequest
 
@@ -314,6 +325,7 @@ class ShareRequest(google.protobuf.message.Message):
     WITHHELD_FIELD_NUMBER: builtins.int
     CLUSTERINGS_FIELD_NUMBER: builtins.int
     DIRECTIONS_FIELD_NUMBER: builtins.int
+    NUM_EMBEDDED_FIELD_NUMBER: builtins.int
     @property
     def clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of the clients, sorted; the order of all else. At most 65,536 items."""
@@ -356,6 +368,10 @@ class ShareRequest(google.protobuf.message.Message):
     def directions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Directions]:
         """Those in which the normal equations are, the last one counts; empty: these are of all features. At most 16 items."""
 
+    @property
+    def num_embedded(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Rows that each embedding is of, B of them; empty: the training rows alone. From 0 to 2^53. At most 100,000 items."""
+
     def __init__(
         self,
         *,
@@ -369,9 +385,10 @@ class ShareRequest(google.protobuf.message.Message):
         withheld: collections.abc.Iterable[builtins.str] | None = ...,
         clusterings: collections.abc.Iterable[Global___Clustering] | None = ...,
         directions: collections.abc.Iterable[Global___Directions] | None = ...,
+        num_embedded: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clients", b"clients", "clusterings", b"clusterings", "directions", b"directions", "grams", b"grams", "means", b"means", "moments", b"moments", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clients", b"clients", "clusterings", b"clusterings", "directions", b"directions", "grams", b"grams", "means", b"means", "moments", b"moments", "num_embedded", b"num_embedded", "num_rows", b"num_rows", "squares", b"squares", "traces", b"traces", "withheld", b"withheld"]) -> None: ...
 
 Global___ShareRequest: typing_extensions.TypeAlias = ShareRequest
 
@@ -889,7 +906,10 @@ Global___AllowKeepingRequest: typing_extensions.TypeAlias = AllowKeepingRequest
 
 @typing.final
 class ComponentsFound(google.protobuf.message.Message):
-    """The client keeps components of its own. Errors are squared distances of its test rows to their projections."""
+    """The client keeps components, or centres, of its own.
+
+    Errors are squared distances of its test rows to their projections, or to the nearest centre.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -904,13 +924,13 @@ class ComponentsFound(google.protobuf.message.Message):
     num_test_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     personal: builtins.float
-    """Sum over test rows, of the components that the client keeps. At least 0."""
+    """Sum over test rows, of what the client keeps. At least 0."""
     local: builtins.float
-    """Of those of its own rows alone. At least 0."""
+    """Of what follows from its own rows alone. At least 0."""
     pooled: builtins.float
-    """Of those of all clients' rows alike. At least 0."""
+    """Of what follows from all clients' rows alike. At least 0."""
     total: builtins.float
-    """Squared distances of the test rows to their mean, without any component. At least 0."""
+    """Squared distances of the test rows to their mean. At least 0."""
     def __init__(
         self,
         *,
@@ -992,3 +1012,21 @@ class FindDensityRequest(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___FindDensityRequest: typing_extensions.TypeAlias = FindDensityRequest
+
+@typing.final
+class FindCentresRequest(google.protobuf.message.Message):
+    """Find centres of k-means of the mixture that own rows prefer, from embeddings; keep and measure them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_CENTRES_FIELD_NUMBER: builtins.int
+    num_centres: builtins.int
+    """How many. From 1 to 10,000."""
+    def __init__(
+        self,
+        *,
+        num_centres: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_centres", b"num_centres"]) -> None: ...
+
+Global___FindCentresRequest: typing_extensions.TypeAlias = FindCentresRequest

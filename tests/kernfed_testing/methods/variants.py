@@ -58,7 +58,7 @@ METHODS = installed(
         "personalise newton": {**PERSONAL, "trainer": "newton", "rounds": 3},
         "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
         "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
-        "personalise density": {**PERSONAL, "view": "x", "weights": "paper", "density": True},
+        "personalise density": {**PERSONAL, "view": "x", "weights": "paper", "density": True, "centres": 2},
         "personalise stopped": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "judge": "ridge", "kept_apart": 3},
         "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
         "reweight": WEIGHED,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import structlog
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Floats, Integers
 from kernfed.errors import PolicyError
 from kernfed.maths.few.combinations import all_combinations_of
 from kernfed.wording import listed
@@ -30,6 +30,7 @@ def refuse_few_alike(
     x: Floats | None = None,
     *,
     remedy: str = EXACT_FEATURES,
+    row_numbers: Integers | None = None,
 ) -> None:
     """Refuse functions of the feature columns of which few rows have a combination of values, of few that there may be.
 
@@ -38,6 +39,7 @@ def refuse_few_alike(
         lengthscales: Those of a feature map or kernel, one or P; unset: functions change as fast as they like.
         x: Training rows as the functions see them, (n, P); unset: the scaled ones.
         remedy: What the job may use in their stead.
+        row_numbers: Of these rows in their file, (n,); unset: they are the training rows.
 
     Raises:
         JobStateMissingError: The rows were not scaled yet.
@@ -53,7 +55,7 @@ def refuse_few_alike(
         return
     rare = found.rare(least)
     names = listed([repr(features[j]) for j in found.columns])
-    where = in_file(data.train.row_numbers[rare])
+    where = in_file((data.train.row_numbers if row_numbers is None else row_numbers)[rare])
     log.warning("few rows share values of the columns of a job, which is refused", columns=names, rows=where)
     raise PolicyError(
         f"{'column' if len(found.columns) == 1 else 'columns'} {names}: so few values, or combinations of values, that "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.embeddings import view_spec
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.foresight import Foresight
-from kernfed_client.methods.personalise.state import refuse_few_embedded
+from kernfed_client.methods.personalise.embedded import refuse_few_embedded, unlabelled_columns
 from kernfed_client.models.small_network import refuse_few_of_network
 
 
@@ -26,12 +28,12 @@ def _personalise(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) 
         num_frequencies=settings.num_frequencies,
         lengthscales=settings.lengthscales,
     )
-    columns = job.x_train
-    if settings.scale_columns:
-        spread = columns.std(axis=0)
-        spread[spread == 0] = 1.0
-        columns = columns / spread
-    refuse_few_embedded(job, spec, columns)
+    spread = job.x_train.std(axis=0) if settings.scale_columns else np.ones(job.x_train.shape[1])
+    spread[spread == 0] = 1.0
+    refuse_few_embedded(job, spec, job.x_train / spread)
+    if settings.embed_unlabelled and (beside := unlabelled_columns(job)):
+        rows, columns = beside
+        refuse_few_embedded(job, spec, columns / spread, rows.row_numbers)
     if settings.trainer == "fedavg":
         refuse_few_of_network(job)
     yield from ()

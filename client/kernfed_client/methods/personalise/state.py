@@ -11,24 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from kernfed import files, rng
 from kernfed.arrays import Array, Floats, Integers
 from kernfed.errors import JobStateMissingError, PolicyError, WireError
-from kernfed.features.kernels import RANDOM_KERNELS
-from kernfed.features.spec import FeatureSpec
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.clusters import Labels
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid
+from kernfed.methods.personalise.embedding_messages import EmbedRequest
 from kernfed.methods.personalise.embeddings import Embedding, View
-from kernfed.methods.personalise.messages import EmbedRequest, ShareRequest
+from kernfed.methods.personalise.messages import ShareRequest
 from kernfed.methods.personalise.mixing.shared import Shared
-from kernfed_client.data.guards.few_values import refuse_few_alike
-from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.data.mapped import few_products_of
+from kernfed_client.methods.personalise.embedded import Beside, embedding_features, refuse_few_embedded, rows_beside
 from kernfed_client.steps.evaluation import encode_targets
 
 _STATE = "personalise"
@@ -53,6 +49,8 @@ class Personal:
     """Centred like the features, (n, C)."""
     unit: Integers
     """Number of each row's content, (n,): copies of a row, and rows of a group, have one."""
+    beside: Beside
+    """Unlabelled rows that are embedded with the training rows."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R), where they do not use all."""
     shared: ShareRequest | None = None
@@ -69,6 +67,11 @@ class Personal:
     def first(self) -> int:
         """Inputs before the features: 1 for an intercept, else 0."""
         return 1 if self.request.intercept else 0
+
+    @property
+    def embedded(self) -> Floats:
+        """Embedding features of all rows that the client's embedding is of, training rows first, (n + m, M)."""
+        return np.vstack([self.phi, self.beside.phi]) if len(self.beside.phi) else self.phi
 
     @property
     def used(self) -> Floats:
@@ -111,7 +114,9 @@ class Personal:
             penalised[: self.first] = 0.0
             scale = 1.0 if self.basis is None else self.basis.shape[1] / self.basis.shape[0]
             own = self.teachers(job).index(self.index(job))
-            self.fits[grid] = Target(own, sums, inputs, self.targets, self.phi, grid, penalised, scale, self.unit)
+            self.fits[grid] = Target(
+                own, sums, inputs, self.targets, self.phi, grid, penalised, scale, self.unit, self.beside.phi
+            )
         return self.fits[grid]
 
     def teachers(self, job: LocalJob) -> list[int]:
@@ -133,10 +138,9 @@ class Personal:
         if not shared.withheld:
             self.of_all = _of_all(shared)
             return self.of_all.sums
-        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
         kept = self.teachers(job)
-        n, means, traces, grams, moments, squares = (np.array(array, dtype=np.float64)[kept] for array in arrays)
-        found = Shared(n, means, traces, grams, moments, squares)
+        n, means, noise, grams, moments, squares = (np.array(array, np.float64)[kept] for array in _arrays(shared))
+        found = Shared(n, means, noise, grams, moments, squares)
         if job.client in shared.withheld:
             i = kept.index(self.index(job))
             found.grams[i], found.moments[i], found.squares[i] = self.normal_equations()
@@ -206,10 +210,15 @@ def _of_all(shared: ShareRequest) -> _OfAll:
     """The sums of a message, made once for all clients of this process."""
     found = _OF_ALL.get(id(shared))
     if found is None:
-        arrays = (shared.num_rows, shared.means, shared.traces, shared.grams, shared.moments, shared.squares)
-        n, means, traces, grams, moments, squares = (np.asarray(array, np.float64) for array in arrays)
-        found = _OF_ALL[id(shared)] = _OfAll(shared, Shared(n, means, traces, grams, moments, squares, _labels(shared)))
+        n, means, noise, grams, moments, squares = (np.asarray(array, np.float64) for array in _arrays(shared))
+        found = _OF_ALL[id(shared)] = _OfAll(shared, Shared(n, means, noise, grams, moments, squares, _labels(shared)))
     return found
+
+
+def _arrays(shared: ShareRequest) -> tuple[Array, ...]:
+    """Rows, embeddings and their expected squared errors, and normal equations, each of all clients."""
+    noise = shared.traces / shared.rows_embedded
+    return shared.num_rows, shared.means, noise, shared.grams, shared.moments, shared.squares
 
 
 def _labels(shared: ShareRequest) -> dict[int, Labels]:
@@ -226,25 +235,6 @@ def _labels(shared: ShareRequest) -> dict[int, Labels]:
     return found
 
 
-def refuse_few_embedded(job: LocalJob, features: FeatureSpec, columns: Floats) -> None:
-    """Refuse an embedding by random features.
-
-    Args:
-        job: Its rows are scaled.
-        features: The map of the embedding.
-        columns: Training rows as the embedding sees them, those of x first, (n, P) or more columns.
-
-    Raises:
-        PolicyError: It would tell of few rows, since the columns have few values.
-    """
-    if features.kernel not in RANDOM_KERNELS:
-        return
-    num = job.x_train.shape[1]
-    lengths = np.broadcast_to(features.lengthscales, features.num_columns)[:num]
-    remedy = 'method.embedding_kernel = "linear" or "polynomial2"'
-    refuse_few_alike(job, tuple(lengths), columns[:, :num], remedy=remedy)
-
-
 def begin(job: LocalJob, request: EmbedRequest) -> Personal:
     """Embed the training rows and keep them, in place of what was kept before.
 
@@ -259,12 +249,10 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
     refuse_few_embedded(job, request.features, columns)
-    job.require(len(columns) * request.features.num_features, "the features of all rows")
-    least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
-    few = few_products_of(columns, request.features, least)
-    phi = job.feature_map(request.features, few=few)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
+    phi = embedding_features(job, request.features, columns, "the features of all rows")
+    beside = rows_beside(job, request)
     job.forget(_STATE)
-    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, job.together(all_columns(job))))
+    return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, job.together(all_columns(job)), beside))
 
 
 def personal(job: LocalJob) -> Personal:

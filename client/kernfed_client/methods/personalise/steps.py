@@ -18,15 +18,17 @@ from kernfed.maths.triangles import unpack
 from kernfed.methods.personalise.choice import candidates
 from kernfed.methods.personalise.crossfit import Target
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest, CrossfitRequest, CrossfitScores
+from kernfed.methods.personalise.embedding_messages import (
+    ClientEmbedding,
+    ColumnMoments,
+    ColumnMomentsRequest,
+    EmbedRequest,
+)
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.gains import spread_of, theorem_constant
 from kernfed.methods.personalise.messages import (
     AllowKeepingRequest,
-    ClientEmbedding,
     CollaborationWeights,
-    ColumnMoments,
-    ColumnMomentsRequest,
-    EmbedRequest,
     EvaluatePersonalRequest,
     Factor,
     FactorRequest,
@@ -73,25 +75,27 @@ def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoment
 
 
 def embed_rows(job: LocalJob, request: EmbedRequest) -> ClientEmbedding:
-    """Mean embedding of the training rows, noised where the job asks for it.
+    """Mean embedding of the rows, noised where the job asks for it.
 
     Raises:
         PolicyError: Another noised embedding of these rows has left in this job.
     """
     state = begin(job, request)
-    found = embed(state.phi)
+    found, more = embed(state.embedded), len(state.beside.phi)
+    num_embedded = len(state.phi) + more if more else 0
     if request.noise_factor > 0:  # all else would be told without noise
         exact, draw = found, noise_stream(job, request)
         found = release(job, request, lambda: add_noise(exact, request.noise_factor, FEATURE_BOUND, draw))
-        return ClientEmbedding(num_rows=found.num_rows, mean=found.mean, trace=found.trace)
-    spread = spread_of(state.phi)
+        return ClientEmbedding(num_rows=job.num_rows, mean=found.mean, trace=found.trace, num_embedded=num_embedded)
+    spread = spread_of(state.embedded)
     return ClientEmbedding(
-        num_rows=found.num_rows,
+        num_rows=job.num_rows,
         mean=found.mean,
         trace=found.trace,
         num_different=len(np.unique(units(all_columns(job)))),
         largest=min(spread.largest, found.trace),
         square=spread.square,
+        num_embedded=num_embedded,
     )
 
 
@@ -139,6 +143,9 @@ def share(job: LocalJob, request: ShareRequest) -> Shared:
             f"{request.step}: embeddings of {request.means.shape[1]} numbers, this client's has {state.phi.shape[1]}; "
             "or a client without rows"
         )
+    if request.num_embedded and len(request.num_embedded) != len(request.clients):
+        wrong = f"{len(request.num_embedded)} numbers of rows for {len(request.clients)} clients"
+        raise WireError(f"{request.step}: {wrong}")
     for given in request.directions:
         state.use_directions(given.basis, request.step)
     state.shared, state.of_all, state.weights, state.scorer = request, None, None, None
@@ -153,8 +160,8 @@ def solve_weights(job: LocalJob, request: SolveWeightsRequest) -> WeightsSolved:
     teachers = state.teachers(job)
     t = teachers.index(state.index(job))
     means = np.array(state.needed_shared().means, dtype=np.float64)[teachers]
-    terms = target_terms(state.phi, means)
-    means[t] = state.phi.mean(axis=0)
+    terms = target_terms(state.embedded, means)
+    means[t] = state.embedded.mean(axis=0)
     terms.spread[t] = terms.distance[t] = 0.0
     theorem = theorem_constant(len(teachers), terms.num_rows)
     constants = Constants(theorem if request.theorem_q else request.c_q, theorem if request.theorem_p else request.c_p)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,14 @@ from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import ConfigError, DataError
 from kernfed.maths.batches import batches
-from kernfed.maths.few.rows import without_few
 from kernfed.methods.reweight.ratio_spec import RatioFeatures, RatioInput
 from kernfed.methods.reweight.tensors.ratio_features import project, random_convolutions
-from kernfed_client.data import content
-from kernfed_client.data.guards.joined_blocks import FewStandOut, joined_blocks
-from kernfed_client.data.guards.split import FIRST_RULES, JOINED_RULES, blocks_of, ordered
+from kernfed_client.data.guards.split import JOINED_RULES
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.backbones import Backbone, load_backbone, prepare_pixels
 from kernfed_client.data.reading.feature_cache import FeatureCache
-from kernfed_client.data.reading.partition_data import PartitionData, groups_of
-from kernfed_client.data.reading.partitions import read_unlabelled
+from kernfed_client.data.reading.partition_data import PartitionData
+from kernfed_client.data.unlabelled import blocks_of_points, of_no_few, unlabelled_rows
 
 
 def train_points(job: LocalJob, features: RatioFeatures, num: int | None = None) -> Floats:
@@ -85,17 +81,7 @@ def point_choice(job: LocalJob, num: int, seed: int) -> tuple[Integers, Integers
         chosen = np.sort(order.permutation(num_rows)[:num])
         return chosen, None, None if group is None else group[chosen]
 
-    def blocks() -> Integers:
-        plain = replace(rows, labels=None, y=None)
-        plain = ordered(plain, job.schema.features) if job.schema.by_record else plain
-        anew = job.data.rules > FIRST_RULES
-        block = blocks_of(plain, job.schema.features, policy.min_rows, policy.least_groups, anew=anew).of_rows
-        if job.data.rules < JOINED_RULES:
-            return block
-        block = job.deal(plain, block)
-        return joined_blocks(block, FewStandOut(plain, policy, job.data.rules).allows)
-
-    block = job.memo("blocks of points", blocks)
+    block = job.memo("blocks of points", lambda: blocks_of_points(job, rows))
     chosen = np.arange(num_rows) if num >= num_rows else np.sort(next(batches(order, num_rows, num, block)))
     return chosen, block[chosen], None if group is None else group[chosen]
 
@@ -131,22 +117,10 @@ def groups_of_test_points(job: LocalJob) -> Integers | None:
 
 
 def _test_table(job: LocalJob) -> PartitionData:
-    section = job.file.datasets.get(job.dataset)
-
-    def changed(rows: PartitionData) -> PartitionData:
-        return replace(rows, x=without_few(rows.x, job.fewest_apart[0])[0])
-
-    if section is None or section.unlabelled is None:
-        test = job.data.test
-        return test if job.data.rules < JOINED_RULES else job.memo("test points", lambda: changed(test))
-    file, groups = section.unlabelled, groups_of(section)
-
-    def read() -> PartitionData:
-        rows = read_unlabelled(file, job.schema, job.dataset, job.file.policy.min_rows, groups)
-        content.check_unlabelled(job.folder / "setup", rows.x, job.dataset)
-        return changed(rows)
-
-    return job.memo("unlabelled rows", read)
+    if (rows := unlabelled_rows(job)) is not None:
+        return rows
+    test = job.data.test
+    return test if job.data.rules < JOINED_RULES else job.memo("test points", lambda: of_no_few(job, test))
 
 
 def fingerprint_of(job: LocalJob, features: RatioFeatures) -> str:

@@ -1,4 +1,4 @@
-"""The steps of personal principal components and densities: sums of errors of test rows leave (`metric`)."""
+"""The steps of personal components, densities and centres of k-means: sums of errors of test rows leave (`metric`)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from kernfed.federation.messages.base import Kind, Range, Reply, Request, Rows, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentsFound(Reply):
-    """The client keeps components of its own. Errors are squared distances of its test rows to their projections."""
+    """The client keeps components, or centres, of its own.
+
+    Errors are squared distances of its test rows to their projections, or to the nearest centre.
+    """
 
     diagnostics = ("personal", "local", "pooled", "total")  # nothing is made of them
 
     num_rows: Rows
     num_test_rows: Rows
     personal: Annotated[float, Range(0)]
-    """Sum over test rows, of the components that the client keeps."""
+    """Sum over test rows, of what the client keeps."""
     local: Annotated[float, Range(0)]
-    """Of those of its own rows alone."""
+    """Of what follows from its own rows alone."""
     pooled: Annotated[float, Range(0)]
-    """Of those of all clients' rows alike."""
+    """Of what follows from all clients' rows alike."""
     total: Annotated[float, Range(0)]
-    """Squared distances of the test rows to their mean, without any component."""
+    """Squared distances of the test rows to their mean."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
@@ -43,6 +46,18 @@ class FindComponentsRequest(Request[ComponentsFound]):
 
     num_components: Annotated[int, Range(1, 1_000_000)]
     """How many, at most as many as columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCentresRequest(Request[ComponentsFound]):
+    """Find centres of k-means of the mixture that own rows prefer, from embeddings; keep and measure them."""
+
+    step = "personalise.find_centres"
+    reply = ComponentsFound
+    kinds = (Kind.METRIC,)
+
+    num_centres: Annotated[int, Range(1, 10_000)]
+    """How many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""The report's sections on personal principal components and densities."""
+"""The report's sections on personal components, densities and centres of k-means."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from kernfed.methods.finding import reading
-from kernfed.methods.personalise.finding import ComponentsFinding, DensityFinding
+from kernfed.methods.personalise.finding import CentresFinding, ComponentsFinding, DensityFinding
 from kernfed.report.sections import Overview, Section, TableOf
 
 
@@ -24,6 +24,21 @@ def components_overview(finding: ComponentsFinding) -> Overview:
     return Overview("components", finding.to_json()["clients"], "variance that components leave", table)
 
 
+def centres_section(finding: CentresFinding) -> Section:
+    """Make the section."""
+    text = (
+        f"{finding.num_centres} centres of k-means of the columns, by the share of the test rows' variance that is "
+        "left around the nearest one. Each client keeps its own in centres.csv."
+    )
+    return Section("Personal centres", text, table=_table(finding, _share))
+
+
+def centres_overview(finding: CentresFinding) -> Overview:
+    """What the centres of each client leave."""
+    table = _table(finding, _share)
+    return Overview("centres", finding.to_json()["clients"], "variance around centres", table)
+
+
 def density_section(finding: DensityFinding) -> Section:
     """Make the section."""
     text = (
@@ -38,7 +53,9 @@ def density_overview(finding: DensityFinding) -> Overview:
     return Overview("density", finding.to_json()["clients"], "distance of densities", _table(finding, _distance))
 
 
-def _table(finding: ComponentsFinding | DensityFinding, text: Callable[[float | None], str]) -> TableOf:
+def _table(
+    finding: ComponentsFinding | CentresFinding | DensityFinding, text: Callable[[float | None], str]
+) -> TableOf:
     columns = ["client", "test rows", "personal", "own rows alone", "all rows alike"]
     rows = [[c.client, str(c.num_test_rows), *map(text, (c.personal, c.local, c.pooled))] for c in finding.clients]
     return TableOf(columns, rows)
@@ -54,9 +71,11 @@ def _distance(told: float | None) -> str:
 
 SECTIONS = {
     ComponentsFinding.name: reading(ComponentsFinding, components_section),
+    CentresFinding.name: reading(CentresFinding, centres_section),
     DensityFinding.name: reading(DensityFinding, density_section),
 }
 OVERVIEWS = {
     ComponentsFinding.name: reading(ComponentsFinding, components_overview),
+    CentresFinding.name: reading(CentresFinding, centres_overview),
     DensityFinding.name: reading(DensityFinding, density_overview),
 }

@@ -66,7 +66,8 @@ class _Part:
 
     num_rows: int
     mean: Floats
-    trace: float
+    noise: float
+    """Expected squared error of the mean."""
     gram: Floats
     moment: Floats
     square: float
@@ -122,6 +123,8 @@ class Target:
     """Inputs over the features whose leading directions they are: ridges are relative to the mean over features."""
     unit: Integers | None = None
     """Number of each row's content, shape (n,); rows of one number lie in one fold. None: no row has a copy."""
+    beside: Floats | None = None
+    """Embedding features of unlabelled rows, which the client's embedding is of too, shape (m, M); None: of none."""
     _parts: list[_Part] = field(default_factory=list, init=False)
     _blocks: list[_Block] = field(default_factory=list, init=False)
     """Candidates that each stage added."""
@@ -210,10 +213,10 @@ class Target:
 
     def _part(self, held: npt.NDArray[np.intp]) -> _Part:
         kept = np.delete(np.arange(len(self.x)), held)
-        own = embed(self.phi[kept])
+        own = embed(self.phi[kept] if self.beside is None else np.vstack([self.phi[kept], self.beside]))
         x, y = self.x[kept], self.y[kept]
         square = float(np.square(y).sum()) / len(y)
-        return _Part(own.num_rows, own.mean, own.trace, x.T @ x / len(x), x.T @ y / len(x), square, held)
+        return _Part(len(kept), own.mean, own.error, x.T @ x / len(x), x.T @ y / len(x), square, held)
 
     def _block(self, decisions: Sequence[StageDecision]) -> _Block:
         """Compute the candidates that the stage after these decisions adds, or computes anew."""
@@ -317,8 +320,8 @@ class Target:
         """Squared distance of each client's embedding from each part's, less its noise, shape (parts, B)."""
         s = self.shared
         means = np.array([part.mean for part in self._parts])
-        own_noise = np.array([part.trace / part.num_rows for part in self._parts])
-        noise = np.maximum(own_noise[:, None] + s.traces / s.num_rows, _TINY)
+        own_noise = np.array([part.noise for part in self._parts])
+        noise = np.maximum(own_noise[:, None] + s.noise, _TINY)
         # Around this client's mean, so that little cancels, and without an array of the size of all means.
         centre = means[-1]
         spread = s.mean_squares - 2.0 * (s.means @ centre) + centre @ centre

@@ -39,7 +39,12 @@ class Embedding:
     mean: Floats
     """ν, shape (M,)."""
     trace: float
-    """Tr Σ, at least 0, so that `trace / num_rows` is the expected squared error of the mean; (22)."""
+    """Tr Σ, at least 0; (22)."""
+
+    @property
+    def error(self) -> float:
+        """Expected squared error of the mean, (6)."""
+        return self.trace / self.num_rows
 
 
 @dataclass(frozen=True, slots=True)

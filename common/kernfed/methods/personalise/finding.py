@@ -102,6 +102,17 @@ class ComponentsFinding(Finding):
 
 
 @dataclass(frozen=True, slots=True)
+class CentresFinding(Finding):
+    """After the weights."""
+
+    name: ClassVar[str] = "personalise-centres"
+
+    num_centres: int = 0
+    clients: tuple[ClientMixture, ...] = ()
+    """Shares of the variance of the test rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class DensityFinding(Finding):
     """After the weights."""
 

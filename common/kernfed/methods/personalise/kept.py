@@ -31,7 +31,8 @@ from kernfed.maths.aggregate import norm
 from kernfed.maths.model_spread import MODEL_SPREAD
 from kernfed.maths.triangles import packed_size
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, StageDecision
-from kernfed.methods.personalise.messages import ClientEmbedding, Statistics
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding
+from kernfed.methods.personalise.messages import Statistics
 from kernfed.methods.personalise.plausible import Kernels, impossible_parts
 from kernfed.pki.names import check_name
 
@@ -42,7 +43,7 @@ ARTIFACT: Final = f"{NAME}-{FILE}"
 """Name of the artifact."""
 
 FREE_KEYS: Final = {
-    "method": ("from_job", "keep_shared", "targets"),
+    "method": ("embed_unlabelled", "from_job", "keep_shared", "targets"),
     "data": ("classes", "missing", "split", "test_fraction", "unseen_classes", "validation_fraction"),
 }
 """Keys by table in which a later job may differ from the one whose file it names."""
@@ -104,7 +105,7 @@ class KeptShared:
     means: Floats
     """Embeddings, (B, E)."""
     traces: Floats
-    """(B,)."""
+    """Over `num_rows` they are the expected squared errors of the embeddings, (B,)."""
     grams: Floats
     """(B, T)."""
     moments: Floats

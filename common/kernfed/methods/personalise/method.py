@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from kernfed.federation.messages.base import requests_in
 from kernfed.methods.base import FIXED, Method, table
-from kernfed.methods.personalise import component_messages, crossfit_messages, messages, training_messages
+from kernfed.methods.personalise import (
+    component_messages,
+    crossfit_messages,
+    embedding_messages,
+    messages,
+    training_messages,
+)
 from kernfed.methods.personalise.kept import ARTIFACT, pack_folder
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.ridge.messages import NewtonStartRequest
@@ -27,7 +33,10 @@ METHODS = table(
         pack=pack_folder,
         kept=ARTIFACT,
         unscaled=_unscaled,
-        steps=(*requests_in(messages, crossfit_messages, training_messages, component_messages), NewtonStartRequest),
+        steps=(
+            *requests_in(embedding_messages, messages, crossfit_messages, training_messages, component_messages),
+            NewtonStartRequest,
+        ),
         fixed=FIXED,
         network=lambda s: s.network,
         schema={"clipped": False},

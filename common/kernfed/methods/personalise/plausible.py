@@ -14,7 +14,8 @@ from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import Stated
 from kernfed.maths.aggregate import norm
 from kernfed.maths.triangles import unpack
-from kernfed.methods.personalise.messages import ClientEmbedding, Statistics, StatisticsRequest
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding
+from kernfed.methods.personalise.messages import Statistics, StatisticsRequest
 from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND
 from kernfed.methods.personalise.training_messages import PersonalStart
 

@@ -65,6 +65,11 @@ class PersonaliseSettings(MethodSection):
     )
     view: View = Field(View.XY, description="Columns that are embedded: xy (concept shift) or x (covariate shift).")
     embedding_kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel of the embedding.")
+    embed_unlabelled: Annotated[bool, Only(view="x")] = Field(
+        False,
+        description="Whether rows of the clients' unlabelled partitions are embedded beside their training rows: of "
+        "more rows an embedding is surer. They are to be of the same law.",
+    )
     num_frequencies: Annotated[int, Only(embedding_kernel=RANDOM_KERNELS)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies of the embedding."
     )
@@ -103,6 +108,13 @@ class PersonaliseSettings(MethodSection):
         False,
         description="Whether each client finds a density of its columns beside its model, from the mixture of "
         "embeddings that its own rows prefer.",
+    )
+    centres: Annotated[int, Only(view="x", embedding_kernel="gaussian", from_job="")] = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Centres of k-means of the columns that each client finds beside its model, from the mixture of "
+        "embeddings that its own rows prefer; 0: none.",
     )
     targets: list[Label] = Field(
         [],

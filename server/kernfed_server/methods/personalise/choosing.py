@@ -15,7 +15,7 @@ from kernfed.methods.personalise.q_aggregation.paper import FEATURE_BOUND, PAPER
 from kernfed.methods.personalise.q_aggregation.weights import (
     default_constants,
 )
-from kernfed_server.methods.personalise.components import find_components, find_density
+from kernfed_server.methods.personalise.components import find_centres, find_components, find_density
 from kernfed_server.methods.personalise.statistics import STATISTICS
 from kernfed_server.methods.personalise.weights import Personalisation
 
@@ -30,6 +30,7 @@ async def find_weights(job: Personalisation) -> None:
         await aggregate(job, exact=job.settings.weights == "exact")
     await find_components(job)
     await find_density(job)
+    await find_centres(job)
 
 
 async def aggregate(job: Personalisation, *, exact: bool) -> None:

@@ -1,15 +1,17 @@
-"""Personal principal components and densities at the coordinator: asked for once, after the weights, and told."""
+"""Personal components, densities and centres at the coordinator: asked for once, after the weights, and told."""
 
 from __future__ import annotations
 
 from kernfed.errors import ConfigError, QuorumNotMetError
+from kernfed.federation.messages.base import Request
 from kernfed.methods.personalise.component_messages import (
     ComponentsFound,
     DensityFound,
+    FindCentresRequest,
     FindComponentsRequest,
     FindDensityRequest,
 )
-from kernfed.methods.personalise.finding import ClientMixture, ComponentsFinding, DensityFinding
+from kernfed.methods.personalise.finding import CentresFinding, ClientMixture, ComponentsFinding, DensityFinding
 from kernfed_server.methods.personalise.weights import Personalisation
 
 
@@ -26,23 +28,36 @@ def check_components(job: Personalisation) -> None:
 
 async def find_components(job: Personalisation) -> None:
     """Let every client that gets a model find components of its own, where the job asks for it."""
-    if not job.settings.components:
-        return
+    num = job.settings.components
+    if num and (told := await _parts_left(job, FindComponentsRequest(num_components=num), "components", num)):
+        job.run.publish(ComponentsFinding(num_components=num, clients=told))
+
+
+async def find_centres(job: Personalisation) -> None:
+    """Let every client that gets a model find centres of its own, where the job asks for it."""
+    num = job.settings.centres
+    if num and (told := await _parts_left(job, FindCentresRequest(num_centres=num), "centres", num)):
+        job.run.publish(CentresFinding(num_centres=num, clients=told))
+
+
+async def _parts_left(
+    job: Personalisation, request: Request[ComponentsFound], what: str, num: int
+) -> tuple[ClientMixture, ...]:
+    """What each client's components or centres leave of the variance of its test rows; told in a note, too."""
     try:
-        replies = await job.ask_learners(FindComponentsRequest(num_components=job.settings.components), everyone=False)
+        replies = await job.ask_learners(request, everyone=False)
     except QuorumNotMetError as err:
-        job.say(f"too few clients told of their components; those that found some keep them. {err}")
-        return
-    told = tuple(_told(client, reply) for client, reply in sorted(replies.items()))
-    job.run.publish(ComponentsFinding(num_components=job.settings.components, clients=told))
+        job.say(f"too few clients told of their {what}; those that found some keep them. {err}")
+        return ()
     total = sum(reply.total for reply in replies.values())
     if total > 0.0:
         left = (sum(getattr(r, name) for r in replies.values()) / total for name in ("personal", "local", "pooled"))
         kept, alone, alike = (f"{100 * part:.3g} %" for part in left)
         job.say(
-            f"personal components, {job.settings.components} each, leave {kept} of the test rows' variance, those of "
-            f"own rows alone {alone}, those of all rows alike {alike}"
+            f"personal {what}, {num} each, leave {kept} of the test rows' variance, those of own rows alone {alone}, "
+            f"those of all rows alike {alike}"
         )
+    return tuple(_told(client, reply) for client, reply in sorted(replies.items()))
 
 
 def _told(client: str, reply: ComponentsFound) -> ClientMixture:

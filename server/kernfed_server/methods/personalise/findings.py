@@ -11,9 +11,9 @@ import numpy as np
 from kernfed.arrays import Floats
 from kernfed.federation.events import RoundMetrics
 from kernfed.methods.finding import told
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding
 from kernfed.methods.personalise.finding import Gain, Learner, PersonaliseFinding, Teacher
 from kernfed.methods.personalise.gains import gain_of, probabilities_alike
-from kernfed.methods.personalise.messages import ClientEmbedding
 from kernfed_server.methods.personalise.state import Collaboration
 
 MAX_MATRIX = 200
@@ -39,7 +39,7 @@ def promises(parts: Sequence[ClientEmbedding], weights: Floats, distances: Float
         weights: Row t: the weights of client t; zeros where they are not known. Shape (B, B).
         distances: As in `finding_of`.
     """
-    means, num_rows = np.array([p.mean for p in parts]), np.array([p.num_rows for p in parts], dtype=np.float64)
+    means, num_rows = np.array([p.mean for p in parts]), np.array([p.rows_embedded for p in parts], dtype=np.float64)
     traces, squares = np.array([p.trace for p in parts]), np.array([p.square for p in parts])
     gains = [
         gain_of(t, row, means, traces, num_rows, parts[t].largest, distances) if row.any() else None

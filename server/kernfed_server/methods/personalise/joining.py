@@ -17,6 +17,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.plans import MOST_TOLD, differing_keys
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.personalise.crossfit_messages import AdoptRequest
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding, EmbedRequest
 from kernfed.methods.personalise.kept import (
     FORMAT,
     Facts,
@@ -24,13 +25,7 @@ from kernfed.methods.personalise.kept import (
     from_bytes,
     shared_plan,
 )
-from kernfed.methods.personalise.messages import (
-    AllowKeepingRequest,
-    ClientEmbedding,
-    EmbedRequest,
-    SolveModelRequest,
-    Statistics,
-)
+from kernfed.methods.personalise.messages import AllowKeepingRequest, SolveModelRequest, Statistics
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
 from kernfed_server.jobs.arrival import Arrival
@@ -169,7 +164,7 @@ def _kept(job: Personalisation, clients: tuple[str, ...], federated: Array, earl
         federated=np.asarray(federated, np.float64),
         num_rows=np.array([e.num_rows for e in embedded], np.float64),
         means=np.array([e.mean for e in embedded], np.float64),
-        traces=np.array([e.trace for e in embedded], np.float64),
+        traces=np.array([e.trace * e.num_rows / e.rows_embedded for e in embedded], np.float64),
         grams=np.array([s.gram for s in parts], np.float64),
         moments=np.array([s.moment for s in parts], np.float64),
         squares=np.array([s.square for s in parts], np.float64),
@@ -193,6 +188,7 @@ async def _embed(job: Personalisation, kept: KeptShared) -> None:
             noise_factor=0.0,
             seed=job.seed("noise"),
             class_order=kept.facts.class_order,
+            unlabelled=job.settings.embed_unlabelled,
         )
     )
     job.joining = job.clients

@@ -23,14 +23,12 @@ from kernfed.methods.personalise.choice import (
     default_grid,
 )
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, Decisions
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding, ColumnMomentsRequest, EmbedRequest
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
-    ClientEmbedding,
     Clustering,
     CollaborationWeights,
-    ColumnMomentsRequest,
     Directions,
-    EmbedRequest,
     EvaluatePersonalRequest,
     ShareRequest,
     Statistics,
@@ -39,6 +37,7 @@ from kernfed.methods.personalise.messages import (
 from kernfed.methods.personalise.plausible import check_embedding
 from kernfed.methods.personalise.settings import PersonaliseSettings
 from kernfed.methods.shared_settings import ridge_of
+from kernfed.wording import listed
 from kernfed_server.jobs.evaluation import evaluate, local_requests, measured
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
@@ -181,6 +180,7 @@ class Personalisation:
             noise_factor=settings.noise.factor if settings.noise else 0.0,
             seed=self.seed("noise"),
             class_order=order,
+            unlabelled=settings.embed_unlabelled,
         )
         columns = slice(0, num_columns)
         self.column_mean, self.column_deviation = pooled.mean.copy(), deviation.copy()
@@ -229,6 +229,10 @@ class Personalisation:
             check_embedding(reply, request.features.kernel, noisy=noisy)
 
         self.embeddings = await gate.once("embeddings", request, check=check)
+        if request.unlabelled:
+            more = {c: e.rows_embedded - e.num_rows for c, e in sorted(self.embeddings.items()) if e.num_embedded}
+            rows = listed([f"{count:,} rows of {client}" for client, count in more.items()])
+            self.say(f"unlabelled rows in the embeddings: {rows or 'none; no client has an unlabelled partition'}")
 
     @property
     def _withheld(self) -> tuple[str, ...]:
@@ -332,7 +336,7 @@ class Personalisation:
 
     def _distances(self) -> Floats:
         parts = [self.embeddings[c] for c in self.clients]
-        error = np.array([part.trace / part.num_rows for part in parts])
+        error = np.array([part.trace / part.rows_embedded for part in parts])
         squares = squared_distances(np.array([part.mean for part in parts])) - error[:, None] - error[None, :]
         np.fill_diagonal(squares, 0.0)
         distances: Floats = np.sqrt(np.maximum(squares, 0.0))
@@ -360,6 +364,7 @@ class Personalisation:
             withheld=self._withheld,
             clusterings=self._clustered(),
             directions=() if self.basis is None else (Directions(basis=self.basis),),
+            num_embedded=tuple(e.rows_embedded for e in embedded) if any(e.num_embedded for e in embedded) else (),
         )
         await self.cohort.ask(request, everyone=True)
 

@@ -81,11 +81,12 @@ async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, met
         assert ("model.safetensors" in names) == ("fedavg" not in method)
 
 
-async def test_components_and_densities_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
+async def test_components_densities_and_centres_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
     """Each client keeps its own, with the bits of one process; the operator sees their errors and scores."""
     jobs = {
         "components.csv": ("personal components, 2 each, leave", 'embedding_kernel = "polynomial2"\ncomponents = 2'),
         "density.csv": ("personal densities are at", 'weights = "paper"\nnum_frequencies = 50\ndensity = true'),
+        "centres.csv": ("personal centres, 2 each, leave", 'weights = "paper"\nnum_frequencies = 50\ncentres = 2'),
     }
     policy = dict.fromkeys(csv_of(), "[policy]\nmin_rows = 1")
     async with Federation(tmp_path / "fed", csv_of(), settings=policy) as fed:

@@ -19,11 +19,11 @@ class Shared:
     """Every client's sums over its rows, in one order of clients."""
 
     num_rows: Floats
-    """n_k, shape (B,)."""
+    """Training rows n_k, shape (B,)."""
     means: Floats
     """Embeddings, shape (B, M)."""
-    traces: Floats
-    """Tr Σ_k, shape (B,); `kernfed.methods.personalise.embeddings.Embedding.trace`."""
+    noise: Floats
+    """Tr Σ_k/N_k of the N_k rows that each embedding is of: its expected squared error, shape (B,)."""
     grams: Floats
     """S_k = X'X/n_k as upper triangles, shape (B, p (p + 1)/2); see `kernfed.maths.triangles`."""
     moments: Floats

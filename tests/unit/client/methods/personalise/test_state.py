@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from kernfed.methods.personalise.messages import ShareRequest
+from kernfed_client.methods.personalise.embedded import Beside
 from kernfed_client.methods.personalise.state import MAX_TEACHERS, Personal, noise_stream
 
 REQUEST: Any = SimpleNamespace(
     view="x", features=None, noise_factor=1.0, mean=np.zeros(2), deviation=np.ones(2), seed=3
 )
+
+NONE = np.empty(0, dtype=np.int64)
 
 
 def message(num_rows: float) -> ShareRequest:
@@ -61,7 +64,7 @@ def test_a_model_names_its_largest_teachers_and_sums_up_the_others() -> None:
     shared: Any = SimpleNamespace(clients=tuple(f"c{i}" for i in range(num)))
     empty = np.empty((0, 0))
     kept = Personal(
-        REQUEST, empty, empty, empty, np.empty(0, dtype=np.int64), shared=shared, weights=weights / weights.sum()
+        REQUEST, empty, empty, empty, NONE, Beside(empty, empty, NONE), shared=shared, weights=weights / weights.sum()
     )
     facts = kept.facts()
     named = facts["learns_from"]
@@ -76,7 +79,7 @@ def test_a_model_names_its_largest_teachers_and_sums_up_the_others() -> None:
 def test_clients_of_one_process_share_the_sums_of_one_message() -> None:
     """A simulation has one copy of what follows from it; another message has its own, and nobody's are let go."""
     empty = np.empty((0, 2))
-    everyone = [Personal(REQUEST, empty, empty, empty, np.empty(0, dtype=np.int64)) for _ in range(2)]
+    everyone = [Personal(REQUEST, empty, empty, empty, NONE, Beside(empty, empty, NONE)) for _ in range(2)]
     first, second = (message(rows) for rows in (3.0, 4.0))
     job: Any = SimpleNamespace(client="a")
     found = []

@@ -41,7 +41,7 @@ def targets(rows: list[tuple[Floats, Floats, Floats]], grid: CandidateGrid) -> l
     shared = Shared(
         np.array([float(len(x)) for x, _, _ in rows]),
         np.array([e.mean for e in embedded]),
-        np.array([e.trace for e in embedded]),
+        np.array([e.error for e in embedded]),
         np.array([pack(x.T @ x / len(x)) for x, _, _ in rows]),
         np.array([x.T @ y / len(x) for x, y, _ in rows]),
         np.array([np.square(y).sum(axis=1).mean() for _, y, _ in rows]),
@@ -86,7 +86,7 @@ def test_everything_equals_an_independent_program() -> None:
     """Sums, held-out errors of every candidate, the pooled choice, weights and models, to 1e-12."""
     case, clients = golden()
     np.testing.assert_allclose(clients[0].shared.means, case["nu"], atol=1e-12)
-    np.testing.assert_allclose(clients[0].shared.traces, case["tau"], atol=1e-12)
+    np.testing.assert_allclose(clients[0].shared.noise * clients[0].shared.num_rows, case["tau"], atol=1e-12)
     chosen = decisions(clients)
     listed = candidates(clients[0].grid, 2)
     names = {"gm": "pooled", "grand": "fedavg", "mmd": "embedding"}

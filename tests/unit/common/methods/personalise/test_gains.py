@@ -14,9 +14,9 @@ from kernfed.features.spec import FeatureForm, make_spec
 from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import Stated
 from kernfed.maths.points.two_sample import two_sample
+from kernfed.methods.personalise.embedding_messages import ClientEmbedding, EmbedRequest
 from kernfed.methods.personalise.embeddings import View, embed, squared_distances
 from kernfed.methods.personalise.gains import Spread, gain_of, probabilities_alike, spread_of, theorem_constant
-from kernfed.methods.personalise.messages import ClientEmbedding, EmbedRequest
 
 
 def cosines(rows: Floats, seed: int = 0, many: int = 300) -> Floats:

@@ -1,4 +1,4 @@
-"""Jobs in which clients find principal components or densities of their own."""
+"""Jobs in which clients find principal components, densities or centres of their own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 
 from kernfed.errors import ConfigError
 from kernfed.methods.personalise.component_report import (
+    centres_overview,
+    centres_section,
     components_overview,
     components_section,
     density_overview,
     density_section,
 )
-from kernfed.methods.personalise.finding import ComponentsFinding, DensityFinding
+from kernfed.methods.personalise.finding import CentresFinding, ComponentsFinding, DensityFinding
 from kernfed_client.methods.personalise.state import personal
 from kernfed_simulation.federation import Rows
 from kernfed_testing.methods.personalise import NAMES, clients, finding, notes, personal_job, run
@@ -131,8 +133,49 @@ def test_densities_are_kept_told_and_better_than_those_of_own_rows(tmp_path: Pat
     assert estimate.mean() > 0.15
 
 
-def test_densities_need_an_embedding_that_is_one() -> None:
+@pytest.mark.parametrize("key", ["density", "centres"])
+def test_densities_and_centres_need_an_embedding_that_is_one(key: str) -> None:
     """Embeddings of targets, or by another kernel, are refused with the job."""
     for other in ({"view": "xy"}, {"embedding_kernel": "laplace"}):
-        with pytest.raises(ConfigError, match="density"):
-            personal_job(**{**DENSITY, **other})
+        with pytest.raises(ConfigError, match=key):
+            personal_job(**{**DENSITY, "density": False, key: 1, **other})
+
+
+def three_places(size: int = 12) -> dict[str, Rows]:
+    """Six clients of two kinds, whose rows lie around three places each, in the first two columns."""
+    random, rows = np.random.default_rng(21), {}
+    for i, name in enumerate(NAMES):
+        places = np.array([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 3.0 - 6.0 * (i % 2), 0.0]])
+        x = places[np.arange(size + 60) % 3] + random.normal(size=(size + 60, 3)) + [5.0, -2.0, 100.0]
+        y = x[:, 0] + 0.1 * random.normal(size=len(x))
+        rows[name] = Rows(x[:size], y[:size], x[size:], y[size:])
+    return rows
+
+
+def test_centres_are_kept_told_and_better_than_those_of_all_rows(tmp_path: Path) -> None:
+    """The file is in the units of the data; clients whose third place lies elsewhere do no harm."""
+    rows = three_places()
+    done = run(personal_job(centres=3, view="x", weights="paper", num_frequencies=100), clients(rows, tmp_path))
+    told = [e.event.finding for e in done.events if e.event.message == CentresFinding.name]
+    found = CentresFinding.from_json(told[-1] or {})
+    assert [c.client for c in found.clients] == sorted(NAMES)
+    for c in found.clients:
+        assert c.personal is not None
+        lines = list(csv.reader((tmp_path / c.client / "centres.csv").read_text().splitlines()))
+        assert lines[0] == ["row", "share", "x0", "x1", "x2"]
+        assert lines[1][:2] == ["scale", ""]
+        scale, centres = np.array(lines[1][2:], dtype=float), np.array([line[2:] for line in lines[2:]], dtype=float)
+        assert sum(float(line[1]) for line in lines[2:]) == pytest.approx(1.0)
+        test = rows[c.client].x_test
+        apart = np.square((test[:, None] - centres[None]) / scale).sum(axis=2).min(axis=1).sum()
+        assert c.personal == pytest.approx(apart / np.square((test - test.mean(axis=0)) / scale).sum(), abs=1e-5)
+    personal, local, pooled = (
+        np.mean([getattr(c, name) for c in found.clients]) for name in ("personal", "local", "pooled")
+    )
+    assert personal < 0.95 * pooled
+    assert personal < 1.05 * local
+    assert "personal centres, 3 each, leave" in notes(done)
+    table = centres_section(found).table
+    assert table is not None
+    assert table == centres_overview(found).table
+    assert len(table.rows) == 6

@@ -19,8 +19,8 @@ from kernfed.jobs.job_file import data_schema
 from kernfed.maths.triangles import pack
 from kernfed.methods.personalise.choice import FULL_GRID, Scores, Turns
 from kernfed.methods.personalise.crossfit import Target
+from kernfed.methods.personalise.embedding_messages import EmbedRequest
 from kernfed.methods.personalise.embeddings import Embedding, View, embed, view_spec
-from kernfed.methods.personalise.messages import EmbedRequest
 from kernfed.methods.personalise.mixing.shared import Shared
 from kernfed.methods.personalise.noise import add_noise
 from kernfed_client.methods.personalise.state import noise_stream, release
@@ -66,7 +66,7 @@ def by_hand(rows: Any, job: Any) -> tuple[np.ndarray, np.ndarray]:
     shared = Shared(
         np.array([float(len(y[c])) for c in z]),
         np.array([p.mean for p in parts]),
-        np.array([p.trace for p in parts]),
+        np.array([p.error for p in parts]),
         np.array([pack(inputs[c].T @ inputs[c] / len(y[c])) for c in z]),
         np.array([inputs[c].T @ y[c] / len(y[c]) for c in z]),
         np.array([float(np.square(y[c]).mean()) for c in z]),

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kernfed.arrays import Floats
-from kernfed.methods.personalise.components import ALL_ALIKE, ALONE, choose, mixtures, principal
+from kernfed.methods.personalise.columns.components import choose, principal
+from kernfed.methods.personalise.columns.mixtures import ALL_ALIKE, ALONE, mixtures
 from kernfed.methods.personalise.embeddings import squared_distances
 from kernfed.tensors.feature_maps import polynomial_features
 

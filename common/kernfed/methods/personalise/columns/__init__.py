@@ -1,0 +1,1 @@
+"""What clients learn of their columns alone, without a target: components, densities and centres of mixtures."""
