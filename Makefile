@@ -17,6 +17,7 @@ setup: .venv/.ready ## make .venv with kernfed and all it needs; other targets d
 	@$(PY) -m pip install --no-compile --progress-bar off -e '.[dev]' -c constraints.txt | grep --line-buffered -E '^(Collecting|Installing)' | cut -c1-120; exit $${PIPESTATUS[0]}
 	@echo "compiling what was installed"
 	@$(PY) -W ignore -m compileall -q -q -j 0 -x '/tests/' .venv/lib || true  # pip would compile on one core
+	@$(PY) -m compileall -q -q -j 0 common server client simulation || true  # else each worker of the tests does it
 	@touch $@
 
 demo: setup ## four hospitals train together on this machine: one coordinator, four clients, mutual TLS
@@ -44,10 +45,8 @@ lint-rules:
 
 # Processes that tests start find the source compiled, wherever they may write it.
 unexport PYTHONDONTWRITEBYTECODE
-# Two workers; one that has no more tests takes half of the other's. Tests with sockets wait as long as they compute:
-# with them twice as many workers keep two cores busy.
+# Two workers; one that has no more tests takes half of the other's.
 PYTEST := $(PY) -m pytest --dist worksteal -n 2
-PYTEST_WAITING := $(PY) -m pytest --dist worksteal -n 4
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
 	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit \
@@ -61,10 +60,14 @@ test-profile: setup ## tests of maths with the kernels of an older processor: no
 	  $(addprefix tests/unit/common/,features maths methods models tensors) $(ARGS)
 
 test-integration: setup ## tests with real sockets and a test CA
-	$(PYTEST_WAITING) tests/integration $(ARGS)
+	$(PYTEST) -n 4 tests/integration $(ARGS)  # they wait as long as they compute
 
-test-here: setup ## test-unit and test-integration in one run: one computes while the other waits
-	$(PYTEST_WAITING) tests/unit tests/adversary tests/integration $(ARGS)
+# Tests with sockets wait as long as they compute, so they run beside the others, and are shown last. Workers of their own
+# need not collect those of the others, which costs each worker as much as a hundred tests.
+test-here: setup ## test-unit and test-integration beside each other: one computes while the other waits
+	@log=$$(mktemp); $(PYTEST) tests/integration $(ARGS) >$$log 2>&1 & waiting=$$!; trap "kill $$waiting" INT TERM; \
+	  $(PYTEST) tests/unit tests/adversary $(ARGS); computing=$$?; \
+	  wait $$waiting; waiting=$$?; cat $$log; rm $$log; exit $$((computing | waiting))
 
 soak: setup ## jobs of every method, each met by several faults, e.g. make soak ARGS="--jobs 17 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
@@ -95,7 +98,7 @@ sbom: ## the software bill of materials of the images' Python packages (CycloneD
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
 	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
-	  $(PYTEST_WAITING) tests/unit tests/adversary tests/integration; others=$$?; \
+	  $(MAKE) -s test-here ARGS=; others=$$?; \
 	  wait $$containers; containers=$$?; cat $$log; rm $$log; exit $$((others | containers))
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`

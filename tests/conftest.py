@@ -46,16 +46,9 @@ def _nothing_left_open() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Attacks bear the mark `redteam`, which `make redteam` runs, and tell what they are by their first sentence.
 
-    Files whose single tests take longest come first, so that no worker is left with one of them at the end. Files with
-    sockets lie evenly among the others: while their tests wait, other workers compute.
+    Files whose single tests take longest come first, so that no worker is left with one of them at the end.
     """
-    place: dict[Path, float] = {}
-    waiting = [item for item in items if "integration" in item.path.parts]
-    computing = [item for item in items if "integration" not in item.path.parts]
-    for group in (waiting, computing):
-        for position, item in enumerate(group):
-            place.setdefault(item.path, position / len(group))
-    items.sort(key=lambda item: (not _takes_long(item.path), place[item.path]))
+    items.sort(key=lambda item: not _takes_long(item.path))
     for item in items:
         if item.path.name.startswith("test_hostile") or "adversary" in item.path.parts:
             item.add_marker("redteam")

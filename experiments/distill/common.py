@@ -125,8 +125,8 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "local": {"rounds": 1},
     "central": {"rounds": 1},
     "one-shot": {"rounds": 1},
-    "plain": {"rounds": ROUNDS, "deregularise": False},
-    "de-regularised": {"rounds": ROUNDS, "deregularise": "paper"},
+    "plain": {"deregularise": False},
+    "de-regularised": {"deregularise": "paper"},
 }
 
 
@@ -135,7 +135,7 @@ def grid(low: float, high: float, num: int) -> list[float]:
     return [float(f"{10**e:.1e}") for e in np.linspace(low, high, num)]
 
 
-def errors(data: DataSet, drawn: Draw, ridge: float, methods: Iterable[str]) -> dict[str, float]:
+def errors(data: DataSet, drawn: Draw, ridge: float, methods: Iterable[str], rounds: int = ROUNDS) -> dict[str, float]:
     """Mean test error over the clients' models, per method, by the library's functions."""
     tensors = [(_tensor(x), _tensor(y)[:, None]) for x, y in drawn.train]
     public, x_test = _tensor(drawn.public), _tensor(drawn.test[0])
@@ -162,17 +162,17 @@ def errors(data: DataSet, drawn: Draw, ridge: float, methods: Iterable[str]) -> 
         for method in wanted & {"plain", "de-regularised"}:
             undo = Deregulariser(gram(spec, drawn.public), ridge) if method == "de-regularised" else None
             v = v1
-            for _ in range(ROUNDS - 1):
+            for _ in range(rounds - 1):
                 v = mean_map @ (undo(v) if undo else v) + offset
             out[method] = mean_error(client.model(_tensor(v)) for client in clients)
     return out
 
 
 def choose_ridges(
-    data: DataSet, draws: Sequence[Draw], ridges: Sequence[float], methods: Sequence[str]
+    data: DataSet, draws: Sequence[Draw], ridges: Sequence[float], methods: Sequence[str], rounds: int = ROUNDS
 ) -> dict[str, float]:
     """For each method the ridge of the least mean error over the draws; says where that is an end of the grid."""
-    table = [[errors(data, drawn, ridge, methods) for drawn in draws] for ridge in ridges]
+    table = [[errors(data, drawn, ridge, methods, rounds) for drawn in draws] for ridge in ridges]
     chosen = {}
     for method in methods:
         means = [float(np.mean([e[method] for e in row])) for row in table]
@@ -220,9 +220,9 @@ def run_job(data: DataSet, drawn: Draw, ridge: float, settings: Mapping[str, Any
     return done
 
 
-def measured(data: DataSet, drawn: Draw, method: str, ridge: float) -> float:
+def measured(data: DataSet, drawn: Draw, method: str, ridge: float, rounds: int = ROUNDS) -> float:
     """Mean test error over the clients' models, through the workflow."""
-    done = run_job(data, drawn, ridge, _SETTINGS[method])
+    done = run_job(data, drawn, ridge, {"rounds": rounds, **_SETTINGS[method]})
     model = {"local": "local", "central": "central"}.get(method, "personal")
     return done.final.pooled[model]["mse"]
 

@@ -11,20 +11,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from distill.common import METHODS, SYNTHETIC, DataSet, choose_ridges, draw, grid, measured, mnist, parser
+from distill.common import METHODS, ROUNDS, SYNTHETIC, DataSet, choose_ridges, draw, grid, measured, mnist, parser
 from records import entry, write
 from tables import show, subplots
 
 RIDGES = {"D1": grid(-4, 0, 9), "D2": grid(-4, 0, 9), "D3": grid(-4, 0, 9), "MNIST": grid(-6, -1, 6)}
 
 
-def _compare(data: DataSet, num_rows: int, m: int, repetitions: int, ridges: Sequence[float]) -> list[dict[str, Any]]:
+def _compare(
+    data: DataSet, num_rows: int, m: int, repetitions: int, ridges: Sequence[float], rounds: int
+) -> list[dict[str, Any]]:
     """All methods on the same draws, each at its best ridge: a row for each."""
     draws = [draw(data, m, num_rows, (m - 1) * num_rows, seed) for seed in range(repetitions)]
-    chosen = choose_ridges(data, draws[:3], ridges, METHODS)
+    chosen = choose_ridges(data, draws[:3], ridges, METHODS, rounds)
     lines = []
     for method in METHODS:
-        found = [measured(data, drawn, method, chosen[method]) for drawn in draws]
+        found = [measured(data, drawn, method, chosen[method], rounds) for drawn in draws]
         setting = f"{data.name}, m = {m}" if num_rows == 10 else f"{data.name}, N = {num_rows}, m = {m}"
         lines.append(entry(setting, method, None, found, ridge=chosen[method]))
     show(lines)
@@ -37,6 +39,7 @@ def main() -> None:
     made.add_argument("--set", nargs="+", choices=[*SYNTHETIC, "MNIST"], default=[*SYNTHETIC, "MNIST"])
     made.add_argument("--clients", nargs="+", type=int, default=[10, 50], help="numbers of clients m")
     made.add_argument("--rows", nargs="+", type=int, default=[10, 20], help="rows of each client N")
+    made.add_argument("--rounds", type=int, default=ROUNDS, help="of distillation")
     options = made.parse_args()
     repetitions, counts, sets = options.repetitions, options.clients, dict(SYNTHETIC)
     if options.quick:
@@ -49,7 +52,7 @@ def main() -> None:
     for num_rows, panels in zip(options.rows, axes, strict=True):
         for (name, data), ax in zip(sets.items(), panels, strict=True):
             ridges = RIDGES[name][::3] if options.quick else RIDGES[name]
-            rows = [_compare(data, num_rows, m, repetitions, ridges) for m in counts]
+            rows = [_compare(data, num_rows, m, repetitions, ridges, options.rounds) for m in counts]
             lines += [row for of_count in rows for row in of_count]
             for i, method in enumerate(METHODS):
                 values, errors = ([of_count[i][key] for of_count in rows] for key in ("measured", "standard_error"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distill.common import D3, choose_ridges, draw, grid, measured, parser
+from distill.common import D3, ROUNDS, choose_ridges, draw, grid, measured, parser
 from records import entry, write
 from tables import show, subplots
 
@@ -13,7 +13,9 @@ METHOD = "de-regularised"
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    options = parser(__doc__, repetitions=10).parse_args()
+    made = parser(__doc__, repetitions=10)
+    made.add_argument("--rounds", type=int, default=ROUNDS, help="of distillation")
+    options = made.parse_args()
     repetitions, clients, ridges = options.repetitions, NUM_CLIENTS, grid(-3.5, -1, 6)
     published = dict(PUBLISHED)
     if options.quick:
@@ -24,8 +26,8 @@ def main() -> None:
     for num_public, known in published.items():
         # The first points of the largest set: settings differ in nothing else.
         cut = [type(d)(d.train, d.public[:num_public], d.test) for d in draws]
-        ridge = choose_ridges(D3, cut[:2], ridges, [METHOD])[METHOD]
-        found = [measured(D3, drawn, METHOD, ridge) for drawn in cut]
+        ridge = choose_ridges(D3, cut[:2], ridges, [METHOD], options.rounds)[METHOD]
+        found = [measured(D3, drawn, METHOD, ridge, options.rounds) for drawn in cut]
         lines.append(entry(f"N_p = {num_public}", METHOD, None if options.quick else known, found, ridge=ridge))
     show(lines)
     fig, ((ax,),) = subplots(height=3.6)

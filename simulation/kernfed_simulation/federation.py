@@ -19,7 +19,7 @@ from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
-from kernfed.jobs.held_to import contradiction
+from kernfed.jobs.held_to import HeldTo
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
 from kernfed.tables.read import read
@@ -203,13 +203,13 @@ def open_cohort(
 
 def _permitted_steps(file: JobFile, cohort_size: int) -> dict[type[Request[Any]], StepFunction]:
     """The clients' steps behind their policies and held to the job file, as in their daemons."""
-    method = file.method.name
+    method, held = file.method.name, HeldTo(file)
 
     def guarded(step: StepFunction) -> StepFunction:
         def run(job: LocalJob, request: Request[Any]) -> Reply:
             policy = Policy(job.file.policy)
             policy.check_job(file, OPERATOR, job.client)
-            if other := contradiction(file, request):
+            if other := held.contradiction(request):
                 raise SubmissionError(other)
             policy.check(request, OPERATOR, method, None, cohort_size)
             reply = step(job, request)

@@ -17,7 +17,7 @@ from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.quorum import Quorum
-from kernfed.jobs.held_to import contradiction
+from kernfed.jobs.held_to import HeldTo
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
@@ -187,7 +187,7 @@ class Bench:
         self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False, held: bool = True
     ) -> Cohort:
         """The job's cohort; `held`: each request must be one that clients answer who hold the job's signed file."""
-        now = 0
+        now, signed = 0, HeldTo(job)
 
         def watched(event: JobEvent) -> None:
             nonlocal now
@@ -196,7 +196,7 @@ class Bench:
 
         def guarded(step: Callable[[Any, Any], Reply]) -> Callable[[Any, Any], Reply]:
             def run(local: LocalJob, request: Request[Any]) -> Reply:
-                assert not (held and (other := contradiction(job, request, now))), other
+                assert not (held and (other := signed.contradiction(request, now))), other
                 reply = step(local, request)
                 change = self.tamper.get((local.client, request.step))
                 return change(reply) if change and now >= self.from_round else reply

@@ -9,7 +9,7 @@ import pytest
 
 from kernfed_testing.limits import LIMIT_S
 
-HEAVY = ("alembic", "pandas", "prometheus_client", "pyarrow", "scipy", "torch")
+HEAVY = ("alembic", "matplotlib", "pandas", "prometheus_client", "pyarrow", "scipy", "sklearn", "torch")
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ HEAVY = ("alembic", "pandas", "prometheus_client", "pyarrow", "scipy", "torch")
     ("modules", "kept"),
     [
         ("kernfed_server.app, kernfed_server.commands.run", ()),
-        ("kernfed_server.jobs.execute", ("scipy",)),
+        ("kernfed_server.jobs.execute, kernfed_server.methods.registry", ("scipy",)),
         ("kernfed_client.cli, kernfed_client.app, kernfed_client.commands.run, kernfed_client.daemon.audit_report", ()),
     ],
 )

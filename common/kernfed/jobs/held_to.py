@@ -61,6 +61,22 @@ def contradiction(job: JobFile, request: Request[Any], round_num: int = 0, *, fo
     return ""
 
 
+class HeldTo:
+    """A job file to which several clients in one process hold the requests that all of them are asked."""
+
+    def __init__(self, job: JobFile) -> None:
+        """Begin with no request."""
+        self._job = job
+        self._last: tuple[Request[Any] | None, int] = None, 0
+        self._found = ""
+
+    def contradiction(self, request: Request[Any], round_num: int = 0) -> str:
+        """As the function: found once for a request, which the next client is asked right after."""
+        if self._last[0] is not request or self._last[1] != round_num:
+            self._found, self._last = contradiction(self._job, request, round_num), (request, round_num)
+        return self._found
+
+
 def chooses_by_folds(job: JobFile) -> bool:
     """Whether a job leaves its ridge or its lengthscale to sums over folds of the clients' training rows."""
     ridge = getattr(job.method, "ridge", None)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from kernfed.adapters import adapter
 from kernfed.columns.plan import ColumnPlan
 
 _KEY = "columns"
@@ -24,4 +23,5 @@ def columns_of_facts(facts: Mapping[str, Any]) -> tuple[ColumnPlan, ...]:
     Raises:
         ValueError: It is not of that form.
     """
-    return TypeAdapter(tuple[ColumnPlan, ...]).validate_python(facts.get(_KEY, ()), strict=False)
+    found: tuple[ColumnPlan, ...] = adapter(tuple[ColumnPlan, ...]).validate_python(facts.get(_KEY, ()), strict=False)
+    return found

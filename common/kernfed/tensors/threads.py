@@ -61,13 +61,16 @@ def suited(numbers: int) -> Iterator[None]:
     Args:
         numbers: In the largest matrix of the products within.
     """
-    pools = _pools()
-    before = [pool.now() for pool in pools]
+    others = []
+    for pool in _pools():
+        before, wanted = pool.now(), pool.most if numbers >= LARGE else 1
+        if before != wanted:  # to limit a library takes longer than to ask it
+            others.append((pool, before, wanted))
     try:
-        for pool in pools:
-            pool.limit(pool.most if numbers >= LARGE else 1)
+        for pool, _, wanted in others:
+            pool.limit(wanted)
         yield
     finally:
-        for pool, threads in zip(pools, before, strict=True):
-            pool.limit(threads)
+        for pool, before, _ in others:
+            pool.limit(before)
             pool.release()

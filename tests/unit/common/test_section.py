@@ -140,6 +140,7 @@ def made(table: type[Section], settings: Mapping[str, Any]) -> Section | str:
         return str(err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [*SETTINGS, *TABLES], ids=lambda table: table.__name__)
 def test_a_key_changes_the_plan_or_is_refused(table: type[Section]) -> None:
     """In every variant, a key set to another legal value is in the plan with that value, or is refused by name."""

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from kernfed import files
+from kernfed.adapters import adapter
 from kernfed.arrays import Array, Floats
 from kernfed.artifact_names import JOB_JSON
 from kernfed.errors import ConfigError, DataError
@@ -117,7 +118,7 @@ class KeptShared:
 
     def to_bytes(self) -> bytes:
         """As the file; the same content gives the same bytes."""
-        facts = TypeAdapter(Facts).dump_json(self.facts)
+        facts = adapter(Facts).dump_json(self.facts)
         arrays = {name: np.ascontiguousarray(getattr(self, name), dtype=np.float64) for name in _SHAPES}
         data: bytes = save({"facts": np.frombuffer(facts, np.uint8), **arrays})
         return data
@@ -174,7 +175,7 @@ def from_bytes(content: bytes, where: str = ARTIFACT) -> KeptShared:
     """
     try:
         found = load(content)
-        facts = TypeAdapter(Facts).validate_json(found.pop("facts").tobytes())
+        facts = adapter(Facts).validate_json(found.pop("facts").tobytes())
         check_spec(facts.features)
         check_spec(facts.embedding)
         for client in facts.clients:

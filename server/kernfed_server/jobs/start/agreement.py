@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from kernfed.adapters import adapter
 from kernfed.arrays import Array
 from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.errors import ConfigError, DataError, JobError
@@ -69,7 +70,7 @@ class Agreement:
         """What `of_state` reads."""
         values = {name: getattr(self, name) for name in Agreement.__dataclass_fields__ if name not in _ARRAYS}
         unused = None if self.columns else {"columns"}  # as releases before it wrote
-        facts = TypeAdapter(_Facts).dump_json(_Facts(**values), exclude=unused)
+        facts = adapter(_Facts).dump_json(_Facts(**values), exclude=unused)
         arrays = {name: np.asarray(getattr(self, name), np.float64) for name in _ARRAYS}
         return {**arrays, _FACTS: np.frombuffer(facts, np.uint8)}
 
@@ -83,7 +84,7 @@ class Agreement:
         if _FACTS not in state:
             return None
         try:
-            facts = TypeAdapter(_Facts).validate_json(state[_FACTS].tobytes())
+            facts = adapter(_Facts).validate_json(state[_FACTS].tobytes())
         except ValidationError as err:
             raise JobError(
                 "what the clients agreed on cannot be read from the checkpoint; start the release of kernfed that "

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from kernfed_testing.limits import LIMIT_S
 
 COUNT_THREADS = """
@@ -42,6 +44,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_small_matrices_have_one_thread_in_every_library() -> None:
     """numpy, scipy and torch have one below a size and theirs from it, also within each other, and in other threads."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,13 @@ def assert_survives_or_refused(cls: type[Message], header: bytes, body: bytes) -
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda c: c.__name__)
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(header=st.binary(max_size=80), body=st.binary(max_size=80))
-def test_garbage_is_a_wire_error(cls: type[Message], header: bytes, body: bytes) -> None:
+def test_garbage_is_a_wire_error(cls: type[Message]) -> None:
     """Any bytes are a WireError or a message that survives the wire."""
-    assert_survives_or_refused(cls, header, body)
+    draw = random.Random(cls.__name__)
+    assert_survives_or_refused(cls, b"", b"")
+    for _ in range(examples(200)):  # without Hypothesis, whose bookkeeping costs a hundred times what is tried
+        header, body = (draw.randbytes(min(draw.randrange(81), draw.randrange(81))) for _ in range(2))
+        assert_survives_or_refused(cls, header, body)
 
 
 @settings(max_examples=examples(200))

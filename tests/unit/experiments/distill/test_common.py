@@ -18,8 +18,12 @@ KEYS = ["setting", "method", "published", "measured", "standard_error", "draws"]
     ("name", "methods", "chosen"),
     [
         ("table1", {"local"}, ()),
-        ("table2", {"de-regularised"}, ()),
-        ("figure2", {"local", "one-shot", "plain", "de-regularised", "central"}, ("--set", "D1", "D3", "--rows", "10")),
+        ("table2", {"de-regularised"}, ("--rounds", "30")),
+        (
+            "figure2",
+            {"local", "one-shot", "plain", "de-regularised", "central"},
+            ("--set", "D1", "D3", "--rows", "10", "--rounds", "30"),
+        ),
         ("figure6", {"C = 10, q = 0.501", "C = 2, q = 0.501, stale", "C = 2, remembered, to y*"}, ()),
         ("figure1", {"de-regularised", "plain"}, ()),
         ("figure7", {"Algorithm 2, 200 rounds", "Algorithm 3, 60 rounds"}, ()),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -304,17 +302,6 @@ async def test_the_report_is_not_what_a_job_fails_by(tmp_path: Path) -> None:
         assert (await w.finished(job.job_id)).state is JobState.SUCCEEDED
         assert "report.html" not in [artifact.name for artifact in await w.runs.artifacts(job.job_id)]
         assert any("report.html" in e.event.message for e in await w.store.events(job.job_id))
-
-
-@pytest.mark.slow
-def test_the_coordinators_modules_load_no_heavy_library() -> None:
-    """Start-up time and memory: no torch, no plots, no data frames."""
-    code = (
-        "import sys, kernfed_server.app, kernfed_server.methods.registry\n"
-        "print(sorted({'torch', 'matplotlib', 'pandas', 'sklearn'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(("other", "differ"), [("Haswell", True), ("SkylakeX", False)])
