@@ -64,10 +64,12 @@ test-integration: setup ## tests with real sockets and a test CA
 
 # Tests with sockets wait as long as they compute, so they run beside the others, and are shown last. Workers of their own
 # need not collect those of the others, which costs each worker as much as a hundred tests.
+HERE = log=$$(mktemp); $(PYTEST) tests/integration $(1) >$$log 2>&1 & waiting=$$!; trap "kill $$waiting" INT TERM; \
+  $(PYTEST) tests/unit tests/adversary $(1); computing=$$?; \
+  wait $$waiting; waiting=$$?; cat $$log; rm $$log; exit $$((computing | waiting))
+
 test-here: setup ## test-unit and test-integration beside each other: one computes while the other waits
-	@log=$$(mktemp); $(PYTEST) tests/integration $(ARGS) >$$log 2>&1 & waiting=$$!; trap "kill $$waiting" INT TERM; \
-	  $(PYTEST) tests/unit tests/adversary $(ARGS); computing=$$?; \
-	  wait $$waiting; waiting=$$?; cat $$log; rm $$log; exit $$((computing | waiting))
+	@$(call HERE,$(ARGS))
 
 soak: setup ## jobs of every method, each met by several faults, e.g. make soak ARGS="--jobs 17 --seed 2"
 	$(PY) tests/soak/soak.py $(ARGS)
@@ -98,7 +100,7 @@ sbom: ## the software bill of materials of the images' Python packages (CycloneD
 # Containers are waited for more than they compute, so those tests run beside the others, and are shown last.
 test: setup ## all tests; whatever fails, all run
 	@log=$$(mktemp); $(PY) -m pytest tests/containers >$$log 2>&1 & containers=$$!; trap "kill $$containers" INT TERM; \
-	  $(MAKE) -s test-here ARGS=; others=$$?; \
+	  ($(call HERE)); others=$$?; \
 	  wait $$containers; containers=$$?; cat $$log; rm $$log; exit $$((others | containers))
 
 test-containers: setup ## tests that start and break real containers; needs an engine and `make images`
