@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kernfed.maths.points.two_sample import TwoSample, two_sample
     from kernfed.models.estimator import Classifier, Estimator, Regressor, load_model
     from kernfed.models.global_model import GlobalModel
+    from kernfed.python.comparing import compare
     from kernfed.python.federation import Federation, Run, connect
     from kernfed.python.job import Job
     from kernfed.python.sections import *  # noqa: F403  # a class for each method, and for each table of a job file
@@ -45,6 +46,7 @@ __all__: list[str] = [
     "Simulation",
     "TwoSample",
     "__version__",
+    "compare",
     "connect",
     "load_model",
     "simulate",
@@ -56,6 +58,7 @@ _HOMES = {
     "kernfed.maths.points.two_sample": ("TwoSample", "two_sample"),
     "kernfed.models.estimator": ("Classifier", "Estimator", "Regressor", "load_model"),
     "kernfed.models.global_model": ("GlobalModel",),
+    "kernfed.python.comparing": ("compare",),
     "kernfed.python.federation": ("Federation", "Run", "connect"),
     "kernfed.python.job": ("Job",),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,40 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.own_ridge import chosen_ridge, own_weights
 
 
+@dataclass
+class Measured:
+    """Scores of the test rows that models had when they were measured last, kept by `LocalJob.memory`."""
+
+    scores: dict[str, Array] = field(default_factory=dict)
+    """By model, shape (m, C) each."""
+
+
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
     """Metric sums of the global model, and of the ridge models of this client's rows where asked."""
     want = (job.test_rows.shape[1], job.num_outputs)
     if request.weights.shape != want:
         raise InvalidTensorError(f"{request.step}: weights {request.weights.shape}, this client has {want}")
-    targets = held_out_targets(job)
-    sums = []
+    scores = {}
     if request.include_global:
-        sums.append(measure("global", job.task, predict(job, request.weights), targets))
+        scores["global"] = predict(job, request.weights)
     if request.local_ridge > 0:
-        found = _alone if request.alone else _as_agreed
-        sums.append(measure("local", job.task, _measured(found, job, request), targets))
+        scores["local"] = _measured(_alone if request.alone else _as_agreed, job, request)
     if request.local_shared:
-        sums.append(measure("local-shared", job.task, _measured(_shared, job, request), targets))
-    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+        scores["local-shared"] = _measured(_shared, job, request)
+    return evaluated(job, scores)
+
+
+def evaluated(job: LocalJob, scores: Mapping[str, Array]) -> Evaluation:
+    """Metric sums of models on the test rows, whose scores the client keeps in mind for `appraise`.
+
+    Args:
+        job: Of this client.
+        scores: By model, in the units of the targets, shape (m, C) each.
+    """
+    targets = held_out_targets(job)
+    sums = tuple(measure(model, job.task, found, targets) for model, found in scores.items())
+    job.memory(Measured).scores.update(scores)
+    return Evaluation(num_test_rows=job.num_test_rows, sums=sums)
 
 
 def predict(job: LocalJob, weights: Array) -> Array:

@@ -11,7 +11,7 @@ from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
 from kernfed.tensors import threads
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps import choosing, columns, data, evaluation
+from kernfed_client.steps import appraisal, choosing, columns, data, evaluation
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -43,6 +43,7 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
     for request, step in {
         **_BEFORE_ROUNDS,
         **evaluation.STEPS,
+        **appraisal.STEPS,
         **choosing.STEPS,
         **rooms.merged("kernfed_client.methods", "steps", "STEPS"),
     }.items()

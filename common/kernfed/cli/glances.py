@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from kernfed.cli.output import print_table
-from kernfed.report.sections import Overview
+from kernfed.report.parts import Overview
 from kernfed.wording import clean
 
 

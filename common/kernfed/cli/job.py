@@ -29,9 +29,11 @@ from kernfed.cli.output import JsonOption, new_app, print_folded, print_json, pr
 from kernfed.cli.watching import show_job
 from kernfed.errors import JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.jobs.comparison import compare_jobs
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import load_job, parse_job
 from kernfed.methods.registry import METHODS
+from kernfed.metric_names import METRICS as METRIC_NAMES
 from kernfed.python.submitting import submit_job
 from kernfed.report.sections import at_a_glance
 from kernfed.wire.operator_client import OperatorClient
@@ -181,6 +183,42 @@ def show(
 
 
 @app.command()
+def compare(
+    job_ids: Annotated[
+        list[str], typer.Argument(metavar="ID ID...", help="Jobs, as in other commands; compared with the first.")
+    ],
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="Metric, e.g. auc; may be given again. Default: the main ones.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", help="Model of each job. Default: personal, else global, else local.")
+    ] = "",
+    as_json: JsonOption = False,
+    identity: IdentityOption = None,
+    coordinator: CoordinatorOption = None,
+) -> None:
+    """Compare the scores of jobs that are over: at each client, and their mean differences with standard errors."""
+
+    async def use(operator: OperatorClient) -> list[tuple[str, dict[str, Any]]]:
+        jobs = [await operator.get(job_id) for job_id in job_ids]
+        return [(job.job_id, (await _kept(operator, job.job_id, [FINDINGS])).get(FINDINGS, {})) for job in jobs]
+
+    found = compare_jobs(with_operator(identity, coordinator, use), metric or (), model)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for number, of in enumerate(found.metrics):
+        if number:
+            typer.echo("")
+        columns, rows = found.table(of)
+        print_table(
+            [clean(c) for c in columns], [[clean(c) for c in row] for row in rows], title=METRIC_NAMES[of.metric]
+        )
+    typer.echo("")
+    typer.echo(clean(str(found)))
+
+
+@app.command()
 def watch(
     job_id: JobId,
     as_json: JsonOption = False,
@@ -269,17 +307,18 @@ def _left(job: JobInfo, identity: Path | None, coordinator: str | None) -> tuple
     if not job.state.finished:
         return {}, {}
     wanted = [FINDINGS] if job.settings else [FINDINGS, JOB_JSON]
-
-    async def use(operator: OperatorClient) -> dict[str, Any]:
-        there = {a.name for a in await operator.artifacts(job.job_id)}.intersection(wanted)
-        if not there:
-            return {}
-        with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
-            paths = await operator.fetch(job.job_id, Path(folder), sorted(there))
-            return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-
-    found = with_operator(identity, coordinator, use)
+    found = with_operator(identity, coordinator, lambda operator: _kept(operator, job.job_id, wanted))
     return found.get(FINDINGS, {}), found.get(JOB_JSON, {}).get("settings", {})
+
+
+async def _kept(operator: OperatorClient, job_id: str, wanted: list[str]) -> dict[str, Any]:
+    """Content of those of some JSON artifacts that a job left, by name."""
+    there = {a.name for a in await operator.artifacts(job_id)}.intersection(wanted)
+    if not there:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
+        paths = await operator.fetch(job_id, Path(folder), sorted(there))
+        return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

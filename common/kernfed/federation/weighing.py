@@ -38,6 +38,13 @@ class Weighing:
         """Training rows of each client that stated them."""
         return self._ledger.num_rows
 
+    @property
+    def num_test_rows(self) -> Mapping[str, int]:
+        """Test rows of each client that stated them."""
+        return {
+            c: stated.num_test_rows for c, stated in self._ledger.stated.items() if stated.num_test_rows is not None
+        }
+
     def register_rows(self, num_rows: Mapping[str, int], num_test_rows: Mapping[str, int] | None = None) -> None:
         """Keep the row counts that clients stated; a later reply that contradicts them is refused."""
         test = num_test_rows or {}

@@ -42,14 +42,16 @@ def macro_auc(scores: Floats, positive: Flags) -> tuple[float, float]:
     return sum(defined) / len(defined), sum(pairs for _, pairs in areas)
 
 
-def binary_log_loss(scores: Floats, positive: Flags) -> float:
-    """Sum the log-loss of scores of the positive class, shape (n,), clipped to probabilities."""
+def binary_log_losses(scores: Floats, positive: Flags) -> Floats:
+    """Log-loss of each row, (n,), of scores of the positive class, (n,), clipped to probabilities."""
     probability = np.clip(scores, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR)
-    return float(-np.log(np.where(positive, probability, 1.0 - probability)).sum())
+    losses: Floats = -np.log(np.where(positive, probability, 1.0 - probability))
+    return losses
 
 
-def class_log_loss(scores: Floats, truth: npt.NDArray[np.intp]) -> float:
-    """Sum the log-loss of scores of every class, shape (n, C), clipped and divided by their sum to be probabilities."""
+def class_log_losses(scores: Floats, truth: npt.NDArray[np.intp]) -> Floats:
+    """Log-loss of each row, (n,), of scores of every class, (n, C), clipped and divided by their sum."""
     probability = np.clip(scores, PROBABILITY_FLOOR, 1.0)
     probability /= probability.sum(axis=1, keepdims=True)
-    return float(-np.log(np.take_along_axis(probability, truth[:, None], axis=1)).sum())
+    losses: Floats = -np.log(np.take_along_axis(probability, truth[:, None], axis=1))[:, 0]
+    return losses

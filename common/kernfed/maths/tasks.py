@@ -15,7 +15,8 @@ import numpy.typing as npt
 from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
-from kernfed.maths.metrics import auc, binary_log_loss, class_log_loss, macro_auc
+from kernfed.maths.metrics import auc, binary_log_losses, class_log_losses, macro_auc
+from kernfed.maths.scores.appraise import Appraised, Behind, of_classes, of_numbers, of_two_classes
 
 
 class ClassSums(NamedTuple):
@@ -76,6 +77,14 @@ class Task(Protocol):
         """Sum what the metrics of classes are made of; at least one row."""
         return ClassSums()
 
+    def positives(self, targets: Floats) -> npt.NDArray[np.bool_] | None:
+        """Whether each row is of the positive class, (n,); None: there are not two classes."""
+        return None
+
+    def appraise(self, scores: Floats, targets: Floats, rows: Behind) -> Appraised:
+        """Metrics with their standard errors; at least one row."""
+        ...
+
     def misfits(self, errors: Floats, targets: Floats) -> Floats:
         """How badly the truth of rows fits, (n,): the size of an error, or what the true class's score lacks.
 
@@ -101,6 +110,10 @@ class Regression(Task):
     def predictions(self, scores: Floats, classes: Sequence[str]) -> npt.NDArray[Any]:
         """See `Task`."""
         return scores[:, 0]
+
+    def appraise(self, scores: Floats, targets: Floats, rows: Behind) -> Appraised:
+        """See `Task`."""
+        return of_numbers(scores[:, 0], targets[:, 0], rows)
 
     def misfits(self, errors: Floats, targets: Floats) -> Floats:
         """See `Task`."""
@@ -137,7 +150,17 @@ class Binary(Task):
     def sums(self, scores: Floats, targets: Floats) -> ClassSums:
         """See `Task`."""
         p, positive = scores[:, 0], targets[:, 0] >= 0.5
-        return ClassSums(int(((p >= 0.5) == positive).sum()), binary_log_loss(p, positive), *auc(p, positive))
+        correct, loss = int(((p >= 0.5) == positive).sum()), float(binary_log_losses(p, positive).sum())
+        return ClassSums(correct, loss, *auc(p, positive))
+
+    def positives(self, targets: Floats) -> npt.NDArray[np.bool_] | None:
+        """See `Task`."""
+        flags: npt.NDArray[np.bool_] = targets[:, 0] >= 0.5
+        return flags
+
+    def appraise(self, scores: Floats, targets: Floats, rows: Behind) -> Appraised:
+        """See `Task`."""
+        return of_two_classes(scores[:, 0], self.probabilities(scores)[:, 1], targets[:, 0] >= 0.5, rows)
 
     def misfits(self, errors: Floats, targets: Floats) -> Floats:
         """See `Task`."""
@@ -186,7 +209,12 @@ class Classification(Task):
         """See `Task`."""
         truth = targets.argmax(axis=1)
         correct = int((scores.argmax(axis=1) == truth).sum())
-        return ClassSums(correct, class_log_loss(scores, truth), *macro_auc(scores, targets >= 0.5))
+        loss = float(class_log_losses(scores, truth).sum())
+        return ClassSums(correct, loss, *macro_auc(scores, targets >= 0.5))
+
+    def appraise(self, scores: Floats, targets: Floats, rows: Behind) -> Appraised:
+        """See `Task`."""
+        return of_classes(scores, self.probabilities(scores), targets, rows)
 
     def misfits(self, errors: Floats, targets: Floats) -> Floats:
         """See `Task`."""

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -21,9 +21,11 @@ from kernfed.cli.job_text import rounds_text
 from kernfed.cli.operator_options import find_identity
 from kernfed.errors import ConfigError, JobCancelledError, JobError, error_from_reason
 from kernfed.federation.events import JobState
+from kernfed.jobs.comparison import JobsCompared
 from kernfed.jobs.info import ClientInfo, JobInfo, JobUpdate
 from kernfed.models.estimator import Estimator, Labels
 from kernfed.pki.identity import Identity
+from kernfed.python.comparing import compare
 from kernfed.python.job import Job, as_job
 from kernfed.python.results import Results, Round, round_of
 from kernfed.python.submitting import submit_job
@@ -92,6 +94,22 @@ class Federation:
     def jobs(self, limit: int = 50) -> list[JobInfo]:
         """Jobs, newest first, at most `limit`."""
         return list(self.wait_for(self._operator.list_jobs(limit)).jobs)
+
+    def compare(self, *jobs: Run | str, metrics: Collection[str] = (), model: str = "") -> JobsCompared:
+        """Compare jobs with the first one; waits for their ends.
+
+        Args:
+            jobs: Jobs, or what `job` takes; two at least.
+            metrics: See `kernfed.compare`.
+            model: See `kernfed.compare`.
+
+        Raises:
+            UnknownJobError: There is no such job.
+            ConfigError: Fewer than two jobs, or a metric that there is not.
+            DataError: A job has no scores with errors, or the jobs have nothing in common.
+        """
+        runs = [self.job(job) if isinstance(job, str) else job for job in jobs]
+        return compare({run.job_id: run for run in runs}, metrics=metrics, model=model)
 
     def clients(self) -> list[ClientInfo]:
         """Clients of the federation, sorted by name: who is connected, with which data sets."""

@@ -17,6 +17,7 @@ from kernfed.cli.job_text import metrics_text
 from kernfed.errors import DataError, UnknownArtifactError
 from kernfed.federation.events import EventKind, JobEvent, RoundMetrics, Scores
 from kernfed.jobs.metrics_file import MetricLine, parse_metrics
+from kernfed.methods.scores import ScoreOf, ScoresFinding
 from kernfed.models.estimator import Estimator, Labels, load_model
 
 if TYPE_CHECKING:
@@ -128,12 +129,18 @@ class Results(ABC):
         Returns:
             A data frame where pandas is installed, else one dict a number.
         """
-        rows = [asdict(line) for line in self._lines()]
-        try:
-            import pandas as pd  # noqa: PLC0415  # where it is installed
-        except ImportError:
-            return rows
-        return pd.DataFrame(rows, columns=list(MetricLine.__dataclass_fields__))
+        return _frame([asdict(line) for line in self._lines()], list(MetricLine.__dataclass_fields__))
+
+    def scores(self) -> pd.DataFrame | list[dict[str, Any]]:
+        """What the last models are worth on each client's test rows: value, standard error, 95 % interval, rows.
+
+        Returns:
+            As `metrics`; empty where nothing was measured on test rows, or nobody told errors.
+        """
+        found = self.findings.get(ScoresFinding.name)
+        clients = ScoresFinding.from_json(found).clients if found else ()
+        rows = [{"client": of.client, **asdict(score)} for of in clients for score in of.scores]
+        return _frame(rows, ["client", *ScoreOf.__dataclass_fields__])
 
     def report(self) -> Report:
         """The job's report.
@@ -154,3 +161,12 @@ class Results(ABC):
 
     def _lines(self) -> list[MetricLine]:
         return parse_metrics(self.artifact(METRICS_JSONL).decode(), METRICS_JSONL)
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame | list[dict[str, Any]]:
+    """A data frame where pandas is installed, else the rows."""
+    try:
+        import pandas as pd  # noqa: PLC0415  # where it is installed
+    except ImportError:
+        return rows
+    return pd.DataFrame(rows, columns=columns)

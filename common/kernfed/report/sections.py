@@ -5,16 +5,18 @@ A room's module `report` has them in `SECTIONS`, and in `OVERVIEWS` what a termi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kernfed.methods import rooms
 from kernfed.methods.choice import ChoiceFinding, Tried
 from kernfed.methods.ending import Comparison, EndFinding
 from kernfed.methods.finding import reading
+from kernfed.methods.scores import ScoresFinding
 from kernfed.methods.shares import SharesFinding, percent
 from kernfed.metric_names import METRICS
+from kernfed.report.parts import Overview, Section, TableOf
+from kernfed.report.scores import scores_overview, scores_section
 from kernfed.wording import listed, number
 
 _NAMED = 12
@@ -25,48 +27,6 @@ _TRIED = 60
 """Ridges and lengthscales in the table of a choice, those of the least error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture and its title."""
-
-    title: str
-    svg: str
-    """Made by `kernfed.report.charts`; every text in it is escaped."""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TableOf:
-    """Column names, and rows of text."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the report."""
-
-    title: str
-    text: str = ""
-    charts: Sequence[Chart] = field(default_factory=tuple)
-    table: TableOf | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """A part of a finding as `kernfed job show` tells it."""
-
-    key: str
-    """Of its JSON."""
-    value: Any
-    """As JSON."""
-    title: str
-    table: TableOf
-    result: bool = False
-    """Whether people run the method for it, as for coefficients: a simulation prints it beside the model's scores."""
-
-
 def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
     """A finding's name, as `Run.publish` gave it, to the function that makes a section of it."""
     of_methods = rooms.merged("kernfed.methods", "report", "SECTIONS")
@@ -74,6 +34,7 @@ def sections() -> Mapping[str, Callable[[Mapping[str, Any]], Section]]:
         EndFinding.name: reading(EndFinding, end_section),
         SharesFinding.name: reading(SharesFinding, shares_section),
         ChoiceFinding.name: reading(ChoiceFinding, choice_section),
+        ScoresFinding.name: reading(ScoresFinding, scores_section),
     }
     return {**shared, **of_methods}
 
@@ -89,6 +50,7 @@ def overviews() -> Mapping[str, Callable[[Mapping[str, Any]], Overview]]:
         EndFinding.name: reading(EndFinding, end_overview),
         SharesFinding.name: reading(SharesFinding, shares_overview),
         ChoiceFinding.name: reading(ChoiceFinding, choice_overview),
+        ScoresFinding.name: reading(ScoresFinding, scores_overview),
     }
     return {**shared, **of_methods}
 

@@ -142,3 +142,147 @@ class EvaluateRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["alone", b"alone", "choose_ridge", b"choose_ridge", "include_global", b"include_global", "local_ridge", b"local_ridge", "local_shared", b"local_shared", "weights", b"weights"]) -> None: ...
 
 Global___EvaluateRequest: typing_extensions.TypeAlias = EvaluateRequest
+
+@typing.final
+class Score(google.protobuf.message.Message):
+    """A metric of a model over a client's test rows, and how sure it is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """Which model it is of. At most 256 characters."""
+    metric: builtins.str
+    """One of `kernfed.metric_names.RANGES`. At most 256 characters."""
+    value: builtins.float
+    """The metric; of a Brier score of several classes the sum over classes."""
+    error: builtins.float
+    """Standard error; rows of a group of the site count together. At least 0."""
+    behind: builtins.int
+    """Test rows that it is of: of an AUC, an average precision and a calibration those of the class that has fewer. From
+    0 to 2^53.
+    """
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        metric: builtins.str = ...,
+        value: builtins.float = ...,
+        error: builtins.float = ...,
+        behind: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind", b"behind", "error", b"error", "metric", b"metric", "model", b"model", "value", b"value"]) -> None: ...
+
+Global___Score: typing_extensions.TypeAlias = Score
+
+@typing.final
+class ScoreDifference(google.protobuf.message.Message):
+    """A metric of a model less that of another one, on the same test rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    AGAINST_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    model: builtins.str
+    """The model... At most 256 characters."""
+    against: builtins.str
+    """...and the one whose metric is subtracted. At most 256 characters."""
+    metric: builtins.str
+    """One of `kernfed.metric_names.RANGES`. At most 256 characters."""
+    value: builtins.float
+    """The difference."""
+    error: builtins.float
+    """Standard error of the difference. At least 0."""
+    def __init__(
+        self,
+        *,
+        model: builtins.str = ...,
+        against: builtins.str = ...,
+        metric: builtins.str = ...,
+        value: builtins.float = ...,
+        error: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["against", b"against", "error", b"error", "metric", b"metric", "model", b"model", "value", b"value"]) -> None: ...
+
+Global___ScoreDifference: typing_extensions.TypeAlias = ScoreDifference
+
+@typing.final
+class Appraisal(google.protobuf.message.Message):
+    """What the scores of the models that a client measured last are worth."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_TEST_ROWS_FIELD_NUMBER: builtins.int
+    NUM_GROUPS_FIELD_NUMBER: builtins.int
+    NUM_POSITIVE_FIELD_NUMBER: builtins.int
+    TOLD_POSITIVE_FIELD_NUMBER: builtins.int
+    THRESHOLD_FIELD_NUMBER: builtins.int
+    SCORES_FIELD_NUMBER: builtins.int
+    DIFFERENCES_FIELD_NUMBER: builtins.int
+    LEFT_OUT_FIELD_NUMBER: builtins.int
+    num_test_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    num_groups: builtins.int
+    """Groups of the test rows; without groups as many as rows. From 0 to 2^53."""
+    num_positive: builtins.int
+    """Test rows of the positive class; 0 where they are not told. From 0 to 2^53."""
+    told_positive: builtins.bool
+    """Whether `num_positive` is told: there are two classes, and each has at least `policy.min_rows` test rows."""
+    threshold: builtins.float
+    """Score from which on a row is called positive: the share of positive training rows; 0 where there is none. From 0 to
+    1.
+    """
+    @property
+    def scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Score]:
+        """Each metric of each model at most once. At most 256 items."""
+
+    @property
+    def differences(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScoreDifference]:
+        """Of each pair of models once, of metrics in `scores`. At most 1,024 items."""
+
+    @property
+    def left_out(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Metrics that fewer rows than `policy.min_rows` are behind. At most 64 items."""
+
+    def __init__(
+        self,
+        *,
+        num_test_rows: builtins.int = ...,
+        num_groups: builtins.int = ...,
+        num_positive: builtins.int = ...,
+        told_positive: builtins.bool = ...,
+        threshold: builtins.float = ...,
+        scores: collections.abc.Iterable[Global___Score] | None = ...,
+        differences: collections.abc.Iterable[Global___ScoreDifference] | None = ...,
+        left_out: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["differences", b"differences", "left_out", b"left_out", "num_groups", b"num_groups", "num_positive", b"num_positive", "num_test_rows", b"num_test_rows", "scores", b"scores", "threshold", b"threshold", "told_positive", b"told_positive"]) -> None: ...
+
+Global___Appraisal: typing_extensions.TypeAlias = Appraisal
+
+@typing.final
+class AppraiseRequest(google.protobuf.message.Message):
+    """Tell standard errors of the scores of the models that the client measured last, and of their differences."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: builtins.int
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Which models; one that the client did not measure since it began is not among its answer. At most 65,536 items."""
+
+    def __init__(
+        self,
+        *,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["models", b"models"]) -> None: ...
+
+Global___AppraiseRequest: typing_extensions.TypeAlias = AppraiseRequest

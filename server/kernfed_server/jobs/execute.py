@@ -25,6 +25,7 @@ from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measured_once
 from kernfed_server.jobs.run import Model, Run
+from kernfed_server.jobs.scores.asking import appraise
 from kernfed_server.jobs.start.agreement import Earlier
 from kernfed_server.jobs.start.columns import agree_columns
 from kernfed_server.jobs.start.preparation import Setup, prepare, setup_of
@@ -141,11 +142,13 @@ async def _carry_out(
             good.model = await asyncio.to_thread(workflow.model, job, setup, good.weights)
         await _measure_what_is_left(good, run)
         run.ends(Arrival("the run diverged, and the job leaves the last good model", False))
+        await _appraise(job, cohort, run, workflow)
         _tell_end(run, setup.schema.task, workflow)
         if words := worse_than_mean(run.measured):
             run.note(words)
         raise good from err
     run.tell_odd()
+    await _appraise(job, cohort, run, workflow)
     _tell_end(run, setup.schema.task, workflow)
     if words := worse_than_mean(run.measured):
         remedy = f"lower {' or '.join(keys)}" if (keys := _step_keys(job)) else "it is of no use as it is"
@@ -210,6 +213,12 @@ def _refuse_far_off(job: JobFile, cohort: Cohort, run: Run) -> None:
     of_one = cohort.loudest is not None and cohort.loudest.of_model
     if diverged(run.measured) and not of_one and _step_keys(job):
         raise DivergedError(worse_than_mean(run.measured))
+
+
+async def _appraise(job: JobFile, cohort: Cohort, run: Run, workflow: Workflow) -> None:
+    """Say what the scores on test rows are worth; a stream's are sums over rows that are gone."""
+    if not method_of(job.method).reads_stream:
+        await appraise(cohort, run, workflow.compared)
 
 
 def _tell_end(run: Run, task: LearningTask | None, workflow: Workflow) -> None:

@@ -37,7 +37,7 @@ COLUMNS = ("x0", "x1", "x2")
 COUNTS = (
     *("num_rows", "num_test_rows", "num_dropped_rows", "num_outside_rows", "outside_rows", "far_rows", "class_counts"),
     *("num_fit_rows", "num_validation_rows", "num_apart", "fold_rows", "fold_points", "histogram", "num_cut"),
-    *("num_samples", "counts", "deaths", "censored"),
+    *("num_samples", "counts", "deaths", "censored", "num_groups", "num_positive"),
 )
 """Fields of replies that are numbers of rows."""
 

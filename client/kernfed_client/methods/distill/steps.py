@@ -17,7 +17,6 @@ from kernfed import files, rng
 from kernfed.arrays import Flags, Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
 from kernfed.features.kernels import BLOCK, check_kernel
-from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.methods.distill import public_set
 from kernfed.methods.distill.blend import Gain
@@ -44,7 +43,7 @@ from kernfed_client.methods.distill.bring_your_own import make_learner
 from kernfed_client.methods.distill.learner import Compared, Fitted, Learner, Lesson
 from kernfed_client.methods.distill.tuning import leave_out
 from kernfed_client.models.own_model import keep, private_model
-from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.steps.evaluation import encode_targets, evaluated
 
 _STATE = "distillation"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -138,14 +137,12 @@ def distil(job: LocalJob, request: DistillRequest) -> PublicPredictions:
 
 def measure_distilled(job: LocalJob, request: MeasureDistilledRequest) -> Evaluation:
     """Sums of errors on this client's own test rows, of the distilled model and of that of own rows alone."""
-    targets = held_out_targets(job)
-    sums = []
+    scores = {}
     if request.include_personal:
-        fitted = _chosen(job, request, lasting=False)[0]
-        sums.append(measure("personal", job.task, fitted.scores(job.x_test), targets))
+        scores["personal"] = _chosen(job, request, lasting=False)[0].scores(job.x_test)
     if request.include_local:
-        sums.append(measure("local", job.task, _state(job).learner.own().scores(job.x_test), targets))
-    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+        scores["local"] = _state(job).learner.own().scores(job.x_test)
+    return evaluated(job, scores)
 
 
 def keep_model(job: LocalJob, request: KeepDistilledRequest) -> OwnModelKept:

@@ -18,7 +18,6 @@ from torch import Tensor
 from kernfed import rng
 from kernfed.arrays import Array, Integers
 from kernfed.errors import DataError, InvalidTensorError, JobStateMissingError
-from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.folds import FOLDS, deal, keep_apart
 from kernfed.maths.losses import Link
@@ -56,7 +55,7 @@ from kernfed_client.data.alone import alone
 from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.heads.sure_rows import refuse_sure_rows
-from kernfed_client.steps.evaluation import encode_targets, held_out_targets
+from kernfed_client.steps.evaluation import encode_targets, evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +222,17 @@ def direction(job: LocalJob, request: HeadDirectionRequest) -> HeadDirection:
 def evaluate(job: LocalJob, request: EvaluateHeadRequest) -> Evaluation:
     """Metric sums of the global head, and of one that this client trains alone: own rows, own scales, own ridge."""
     check_shape(request.weights.shape, _shape(_opened(job)), request.step)
-    targets = held_out_targets(job)
-    sums = []
+    scores = {}
     if request.include_global:
         _weights(job, request.weights, request.step)
-        sums.append(measure("global", job.task, predictions(job, request.weights), targets))
+        scores["global"] = predictions(job, request.weights)
     if request.include_local:
-        found = job.memo(("own head", request.ridge, request.choose_ridge), lambda: _predictions_alone(job, request))
-        sums.append(measure("local", job.task, found, targets))
+        key = ("own head", request.ridge, request.choose_ridge)
+        scores["local"] = job.memo(key, lambda: _predictions_alone(job, request))
     if request.local_shared:
         key = ("own head, shared", request.ridge, request.choose_ridge)
-        sums.append(measure("local-shared", job.task, job.memo(key, lambda: _predictions_own(job, request)), targets))
-    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+        scores["local-shared"] = job.memo(key, lambda: _predictions_own(job, request))
+    return evaluated(job, scores)
 
 
 def folds(job: LocalJob) -> Tensor:

@@ -9,7 +9,6 @@ import torch
 
 from kernfed.arrays import Floats
 from kernfed.errors import InvalidTensorError, JobStateMissingError, WireError
-from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.clipping import clip_rows
 from kernfed.maths.folds import units
@@ -56,7 +55,7 @@ from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
 from kernfed_client.models.own_model import keep_own_model
-from kernfed_client.steps.evaluation import held_out_targets, predict
+from kernfed_client.steps.evaluation import evaluated, predict
 
 
 def column_moments(job: LocalJob, request: ColumnMomentsRequest) -> ColumnMoments:
@@ -246,9 +245,7 @@ def evaluate_personal(job: LocalJob, request: EvaluatePersonalRequest) -> Evalua
     scorer = personal(job).scorer
     if scorer is None:
         raise JobStateMissingError(f"{request.step}: this client has no personal model yet")
-    return Evaluation(
-        num_test_rows=job.num_test_rows, sums=(measure("personal", job.task, scorer(job), held_out_targets(job)),)
-    )
+    return evaluated(job, {"personal": scorer(job)})
 
 
 def keep_linear(job: LocalJob, state: Personal, coefficients: Floats) -> None:

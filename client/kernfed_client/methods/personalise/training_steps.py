@@ -12,7 +12,6 @@ from torch import Tensor
 from kernfed import rng
 from kernfed.arrays import Array, Flags, Floats, Integers
 from kernfed.errors import InvalidTensorError, WireError
-from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.adam import Adam
 from kernfed.maths.folds import deal, sums_of_deviations
@@ -47,7 +46,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.personalise.state import personal
 from kernfed_client.methods.personalise.steps import keep_linear
 from kernfed_client.models.small_network import OwnNetwork, check_network, training_rows
-from kernfed_client.steps.evaluation import held_out_targets
+from kernfed_client.steps.evaluation import evaluated
 from kernfed_client.steps.own_ridge import local_ridge
 
 
@@ -164,12 +163,8 @@ def evaluate_networks(job: LocalJob, request: EvaluateNetworksRequest) -> Evalua
     models = {"personal": request.personal, "global": request.federated}
     if request.local_rounds:
         models["local"] = train_alone(job, request)
-    scale, targets = _target_scale(job), held_out_targets(job)
-    sums = []
-    for name, parameters in models.items():
-        found = OwnNetwork(request.network, parameters, *scale).scores(job)
-        sums.append(measure(name, job.task, found, targets))
-    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+    scale = _target_scale(job)
+    return evaluated(job, {name: OwnNetwork(request.network, p, *scale).scores(job) for name, p in models.items()})
 
 
 def train_alone(job: LocalJob, request: EvaluateNetworksRequest) -> Floats:

@@ -11,7 +11,6 @@ from torch import Tensor
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DivergedError, InvalidTensorError
-from kernfed.federation.evaluation import measure
 from kernfed.federation.messages.evaluation import Evaluation
 from kernfed.maths.batches import batches
 from kernfed.methods.reweight.messages import (
@@ -32,7 +31,7 @@ from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import LAST_ROUND, ReweightState, keep_norm, own_norm
 from kernfed_client.methods.reweight.steps import weights_in_use
 from kernfed_client.models.small_network import OwnNetwork, check_network, training_rows
-from kernfed_client.steps.evaluation import held_out_targets
+from kernfed_client.steps.evaluation import evaluated
 
 
 def weighted_gradient(job: LocalJob, request: WeightedGradientRequest) -> WeightedGradient:
@@ -87,16 +86,13 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
 def measure_networks(job: LocalJob, request: MeasureNetworksRequest) -> Evaluation:
     """Metric sums of each network on the test rows."""
     check_network(job, request.network)
-    targets = held_out_targets(job)
     networks = np.array(request.networks, dtype=np.float64)
     if request.own_norm:
         norm = norm_entries(request.network)[0]
         networks[:, norm] = own_norm(job, LAST_ROUND, networks[:, norm])
-    sums = []
-    for name, parameters in zip(request.names, networks, strict=True):
-        found = OwnNetwork(request.network, parameters, *_scale(request.scale)).scores(job)
-        sums.append(measure(name, job.task, found, targets))
-    return Evaluation(num_test_rows=job.num_test_rows, sums=tuple(sums))
+    scale = _scale(request.scale)
+    found = zip(request.names, networks, strict=True)
+    return evaluated(job, {name: OwnNetwork(request.network, p, *scale).scores(job) for name, p in found})
 
 
 def keep_network(job: LocalJob, request: KeepOwnNetworkRequest) -> NetworkKept:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from kernfed.arrays import GREATEST, Array
-from kernfed.federation.messages.base import Kind, MaxLength, Name, Range, Reply, Request, Rows, Shape, Stated
+from kernfed.federation.messages.base import Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape, Stated
+from kernfed.metric_names import RANGES
 
 MAX_LOG_LOSS = 21.0
 """Greatest log-loss of a row: scores are clipped to at least 1e-3, and there are at most 10^6 classes."""
@@ -95,3 +96,103 @@ class EvaluateRequest(Request[Evaluation]):
     """Whether a model of the client's rows, prepared as agreed and with an intercept of its own, is measured too."""
     choose_ridge: bool = False
     """Whether the client chooses the ridge of its own models by rows that it keeps apart, from `local_ridge` on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A metric of a model over a client's test rows, and how sure it is."""
+
+    model: Name
+    """Which model it is of."""
+    metric: Name
+    """One of `kernfed.metric_names.RANGES`."""
+    value: float
+    """The metric; of a Brier score of several classes the sum over classes."""
+    error: Annotated[float, Range(0)]
+    """Standard error; rows of a group of the site count together."""
+    behind: Rows
+    """Test rows that it is of: of an AUC, an average precision and a calibration those of the class that has fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreDifference:
+    """A metric of a model less that of another one, on the same test rows."""
+
+    model: Name
+    """The model..."""
+    against: Name
+    """...and the one whose metric is subtracted."""
+    metric: Name
+    """One of `kernfed.metric_names.RANGES`."""
+    value: float
+    """The difference."""
+    error: Annotated[float, Range(0)]
+    """Standard error of the difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appraisal(Reply):
+    """What the scores of the models that a client measured last are worth."""
+
+    diagnostics = ("threshold",)
+
+    num_test_rows: Rows
+    num_groups: Rows
+    """Groups of the test rows; without groups as many as rows."""
+    num_positive: Rows
+    """Test rows of the positive class; 0 where they are not told."""
+    told_positive: bool
+    """Whether `num_positive` is told: there are two classes, and each has at least `policy.min_rows` test rows."""
+    threshold: Annotated[float, Range(0, 1)]
+    """Score from which on a row is called positive: the share of positive training rows; 0 where there is none."""
+    scores: Annotated[tuple[Score, ...], MaxLength(256)]
+    """Each metric of each model at most once."""
+    differences: Annotated[tuple[ScoreDifference, ...], MaxLength(1024)]
+    """Of each pair of models once, of metrics in `scores`."""
+    left_out: Annotated[tuple[Name, ...], MaxLength(64)] = ()
+    """Metrics that fewer rows than `policy.min_rows` are behind."""
+
+    def contradictions(self, stated: Stated) -> Iterator[str]:
+        """See `Reply.contradictions`: metrics are known ones, in their ranges, of the client's test rows, each once."""
+        del stated
+        if max(self.num_groups, self.num_positive) > self.num_test_rows:
+            yield f"has {self.num_groups} groups and {self.num_positive} positive rows of {self.num_test_rows}"
+        places = Counter((s.model, s.metric) for s in self.scores)
+        pairs = Counter((d.model, d.against, d.metric) for d in self.differences)
+        if twice := sorted(place for place, n in (places | pairs).items() if n > 1):
+            yield f"tells {' '.join(twice[0])!r} twice"
+        for metric in sorted({s.metric for s in self.scores} | {d.metric for d in self.differences} | {*self.left_out}):
+            if metric not in RANGES:
+                yield f"tells a metric {metric!r} that nobody knows"
+                return
+        for score in self.scores:
+            least, most = RANGES[score.metric]
+            if not least <= score.value <= most or abs(score.value) > GREATEST_SQUARE:
+                yield f"{score.metric} of the {score.model} model is {score.value:.6g}, which cannot be"
+            if not 0 < score.behind <= self.num_test_rows:
+                yield f"{score.metric} of the {score.model} model is of {score.behind} of {self.num_test_rows} rows"
+        known = {(s.model, s.metric): s.value for s in self.scores}
+        for found in self.differences:
+            both = known.get((found.model, found.metric)), known.get((found.against, found.metric))
+            if both[0] is None or both[1] is None:
+                yield f"tells a difference of {found.metric} without both of its parts"
+            elif abs(both[0] - both[1] - found.value) > 1e-9 * (1.0 + abs(both[0]) + abs(both[1])):
+                yield f"the difference of {found.metric} is {found.value:.6g}, of {both[0]:.6g} and {both[1]:.6g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppraiseRequest(Request[Appraisal]):
+    """Tell standard errors of the scores of the models that the client measured last, and of their differences."""
+
+    step = "evaluation.appraise"
+    reply = Appraisal
+    kinds = (Kind.METRIC,)
+
+    models: Names
+    """Which models; one that the client did not measure since it began is not among its answer."""
+
+    def refusals(self, reply: Any) -> Iterator[str]:
+        """See `Request.refusals`: no models but those that were asked for."""
+        told = {s.model for s in reply.scores} | {m for d in reply.differences for m in (d.model, d.against)}
+        if strange := sorted(told - set(self.models)):
+            yield f"tells of the model {strange[0]!r}, which nobody asked for"

@@ -11,7 +11,7 @@ from kernfed.methods.describe.finding import ColumnFacts, DescribeFinding
 from kernfed.methods.describe.table import ALL
 from kernfed.methods.finding import reading
 from kernfed.report.charts import MAX_BARS, bar_chart, heat_map
-from kernfed.report.sections import Chart, Overview, Section, TableOf
+from kernfed.report.parts import Chart, Overview, Section, TableOf
 from kernfed.wording import listed, number
 
 _CHARTS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.methods.distill.finding import ClientDistance, DistillationFinding
 from kernfed.methods.finding import reading
 from kernfed.report.charts import MAX_BARS, Series, bar_chart, line_chart, suits_log
-from kernfed.report.sections import Chart, Section, TableOf
+from kernfed.report.parts import Chart, Section, TableOf
 
 
 def distillation_section(finding: DistillationFinding) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.methods.finding import reading
 from kernfed.methods.glm.finding import GlmFinding
 from kernfed.report.coefficients import about_errors, cells_of
-from kernfed.report.sections import Overview, Section, TableOf
+from kernfed.report.parts import Overview, Section, TableOf
 from kernfed.wording import number
 
 

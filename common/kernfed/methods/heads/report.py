@@ -7,7 +7,7 @@ from typing import Any
 from kernfed.methods.finding import reading
 from kernfed.methods.heads.finding import HeadFinding
 from kernfed.report.charts import Series, line_chart
-from kernfed.report.sections import Chart, Section, TableOf
+from kernfed.report.parts import Chart, Section, TableOf
 
 _WORDS = {
     "method": "method",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.methods.finding import reading
 from kernfed.methods.online.finding import OnlineFinding
 from kernfed.report.charts import MAX_BARS, bar_chart
-from kernfed.report.sections import Chart, Overview, Section, TableOf
+from kernfed.report.parts import Chart, Overview, Section, TableOf
 
 
 def online_section(finding: OnlineFinding) -> Section:

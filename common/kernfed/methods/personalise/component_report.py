@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import CentresFinding, ComponentsFinding, DensityFinding
-from kernfed.report.sections import Overview, Section, TableOf
+from kernfed.report.parts import Overview, Section, TableOf
 
 
 def components_section(finding: ComponentsFinding) -> Section:

@@ -11,7 +11,7 @@ from kernfed.methods.finding import reading
 from kernfed.methods.personalise.finding import Gain, Learner, PersonaliseFinding
 from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, heat_map
-from kernfed.report.sections import Chart, Overview, Section, TableOf
+from kernfed.report.parts import Chart, Overview, Section, TableOf
 
 LEVEL = 0.05
 """Probability that any two clients of one law are called different."""

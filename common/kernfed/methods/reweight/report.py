@@ -9,7 +9,7 @@ from kernfed.methods.reweight.finding import RatiosOfClient, ReweightFinding
 from kernfed.methods.reweight.ratio_spec import HISTOGRAM_EDGES
 from kernfed.metric_names import METRICS
 from kernfed.report.charts import MAX_BARS, bar_chart, histograms
-from kernfed.report.sections import Chart, Section, TableOf
+from kernfed.report.parts import Chart, Section, TableOf
 
 _SCOPES = {
     "all": "the test points of all clients",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernfed.methods.finding import reading
 from kernfed.methods.ridge.finding import DifferencesFinding
-from kernfed.report.sections import Overview, Section, TableOf
+from kernfed.report.parts import Overview, Section, TableOf
 from kernfed.wording import number
 
 FAR = 3.0

@@ -8,7 +8,7 @@ from kernfed.methods.finding import reading
 from kernfed.methods.survival.cox_finding import CoxFinding
 from kernfed.report.charts import Series, line_chart
 from kernfed.report.coefficients import about_errors, cells_of
-from kernfed.report.sections import Chart, Overview, Section, TableOf
+from kernfed.report.parts import Chart, Overview, Section, TableOf
 from kernfed.wording import number, p_value
 
 _DRAWN = 8

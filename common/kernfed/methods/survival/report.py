@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernfed.methods.finding import reading
 from kernfed.methods.survival.finding import Curve, KaplanMeierFinding, LogRank
 from kernfed.report.charts import Series, line_chart
-from kernfed.report.sections import Chart, Overview, Section, TableOf
+from kernfed.report.parts import Chart, Overview, Section, TableOf
 from kernfed.wording import number, p_value
 
 _DRAWN = 8

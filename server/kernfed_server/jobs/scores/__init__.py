@@ -1,0 +1,1 @@
+"""What the scores of a job are worth, at its end."""
