@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,22 @@ def is_class_name(text: str) -> bool:
 def number(value: float) -> str:
     """A number for reading: four significant digits."""
     return f"{value:.4g}"
+
+
+def with_error(value: float, error: float, sign: str = "") -> str:
+    """A number and its standard error for reading, which has two digits: `0.0232 ± 0.0058`.
+
+    Args:
+        value: The number.
+        error: At least 0; of 0 the number has the digits of `number`.
+        sign: `+`: one above 0 has its sign too.
+    """
+    if not 0.0 < error < math.inf:
+        return f"{value:{sign}.4g} ± {number(error)}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if digits > 6 or max(abs(value), error) >= 1e6:
+        return f"{value:{sign}.4g} ± {error:.2g}"
+    return f"{value:{sign}.{digits}f} ± {error:.{digits}f}"
 
 
 def p_value(value: float, equal: str = "") -> str:

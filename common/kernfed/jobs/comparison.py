@@ -15,7 +15,7 @@ from typing import Any
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.scores import ClientScores, ScoreOf, ScoresFinding
 from kernfed.metric_names import LOWER_IS_BETTER, METRICS, telling_first
-from kernfed.wording import listed, number
+from kernfed.wording import listed, number, with_error
 
 _SERVED = ("personal", "global", "local")
 """The model of a job that is compared, the first that it has."""
@@ -95,10 +95,10 @@ class JobsCompared:
             for side, step in zip(self.jobs[1:], found.gains, strict=True):
                 if step is not None:
                     way = "better" if step.gain >= 0 else "worse"
-                    error = "" if step.error is None else f" ± {number(step.error)}"
+                    by = _told_step(Step(abs(step.gain), step.error))
                     lines.append(
-                        f"{METRICS[found.metric]}: {side.job} is {way} than {self.jobs[0].job} by "
-                        f"{number(abs(step.gain))}{error}, mean over {found.num_clients} clients"
+                        f"{METRICS[found.metric]}: {side.job} is {way} than {self.jobs[0].job} by {by}, mean over "
+                        f"{found.num_clients} client{'s' if found.num_clients > 1 else ''}"
                     )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -211,10 +211,12 @@ def _notes(findings: Sequence[ScoresFinding], sides: Sequence[Side]) -> Iterator
 
 
 def _score_text(score: ScoreOf | None) -> str:
-    return "" if score is None else f"{number(score.value)} ± {score.error:.1g}"
+    return "" if score is None else with_error(score.value, score.error)
 
 
 def _step_text(step: Step | None) -> str:
-    if step is None:
-        return ""
-    return f"{step.gain:+.2g}" + ("" if step.error is None else f" ± {step.error:.1g}")
+    return "" if step is None else _told_step(step, "+")
+
+
+def _told_step(step: Step, sign: str = "") -> str:
+    return f"{step.gain:{sign}.4g}" if step.error is None else with_error(step.gain, step.error, sign)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from kernfed.methods.finding import UNLESS_NONE, Finding
 from kernfed.metric_names import METRICS
-from kernfed.wording import listed, number
+from kernfed.wording import listed, with_error
 
 SURE = 1.96
 """Standard errors beyond which a difference is told of as one."""
@@ -110,7 +110,7 @@ class Verdict:
     def words(self) -> str:
         """As a sentence goes on."""
         way = "better" if self.gain >= 0 else "worse"
-        told = f"{way} than {self.called} by {number(abs(self.gain))} ± {number(self.error)}"
+        told = f"{way} than {self.called} by {with_error(abs(self.gain), self.error)}"
         if abs(self.gain) <= SURE * self.error:
             told += ", which is within its errors"
         at = [
@@ -182,4 +182,4 @@ def _named(parts: Iterable[str]) -> str:
 
 def _lost(served: Served) -> str:
     metric = METRICS[served.metric]
-    return f"{served.client} ({served.model} model, {metric} by {number(-served.gain)} ± {number(served.error)})"
+    return f"{served.client} ({served.model} model, {metric} by {with_error(-served.gain, served.error)})"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from kernfed.methods.scores import ClientScores, GainOf, ScoreOverClients, ScoresFinding
 from kernfed.metric_names import METRICS, telling_first
 from kernfed.report.parts import Overview, Section, TableOf
-from kernfed.wording import listed, number
+from kernfed.wording import listed, number, with_error
 
 _CLIENTS = 40
 """Clients in a table, those at which the job's model loses most first."""
@@ -30,7 +30,7 @@ def scores_section(finding: ScoresFinding) -> Section:
 def scores_overview(finding: ScoresFinding) -> Overview:
     """Make the overview at a terminal."""
     title = f"what the scores are worth (95 % intervals), over {finding.behind}"
-    return Overview(finding.name, finding.to_json(), title, _glance(finding))
+    return Overview(finding.name, finding.to_json(), title, _glance(finding), result=True)
 
 
 def left_out(finding: ScoresFinding) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _models(finding: ScoresFinding) -> list[str]:
 def _gain(gains: Iterable[GainOf], models: list[str], metric: str) -> str:
     own = [g for g in gains if g.against == "local" and g.metric == metric and g.model in models]
     best = min(own, key=lambda g: (g.model != "personal", g.model != "global"), default=None)
-    return "" if best is None else f"{best.gain:+.2g} ± {best.error:.1g}"
+    return "" if best is None else with_error(best.gain, best.error, "+")
 
 
 def _glance(finding: ScoresFinding) -> TableOf:
@@ -104,19 +104,19 @@ def _glance(finding: ScoresFinding) -> TableOf:
 
 
 def _mean(over: ScoreOverClients | None) -> str:
-    return "" if over is None else f"{number(over.mean)} ± {over.mean_error:.1g}"
+    return "" if over is None else with_error(over.mean, over.mean_error)
 
 
 def _pooled(over: ScoreOverClients | None) -> str:
     if over is None or over.pooled is None:
         return ""
-    return f"{number(over.pooled)} ± {over.pooled_error or 0.0:.1g}"
+    return with_error(over.pooled, over.pooled_error or 0.0)
 
 
 def _mean_gain(finding: ScoresFinding, metric: str) -> str:
     own = [v for v in finding.verdicts if v.against == "local" and v.metric == metric]
     best = min(own, key=lambda v: v.model != "personal", default=None)
-    return "" if best is None else f"{best.gain:+.2g} ± {best.error:.1g}"
+    return "" if best is None else with_error(best.gain, best.error, "+")
 
 
 def _positives(client: ClientScores, finding: ScoresFinding) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernfed.wording import duration, flat, listed, number
+from kernfed.wording import duration, flat, listed, number, with_error
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,18 @@ def test_settings() -> None:
     settings = {"a": {"b": [1, 2], "c": {"d": True}}, "e": None}
     assert dict(flat(settings)) == {"a.b": "1, 2", "a.c.d": "True", "e": ""}
     assert dict(flat(settings, "not set"))["e"] == "not set"
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (0.0232171, 0.0058123, "0.0232 ± 0.0058"),
+        (12.345, 1.26, "12.3 ± 1.3"),
+        (1234.6, 240.0, "1235 ± 240"),
+        (2e7, 3e5, "2e+07 ± 3e+05"),
+        (0.5, 0.0, "0.5 ± 0"),
+    ],
+)
+def test_an_error_has_two_digits_and_its_number_no_more(value: float, error: float, words: str) -> None:
+    """Digits that the error makes worthless are not shown."""
+    assert with_error(value, error) == words

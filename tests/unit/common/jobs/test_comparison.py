@@ -47,9 +47,9 @@ def test_a_table_has_a_line_for_each_client_and_their_mean() -> None:
     found = compare_jobs([("one", FIRST), ("two", SECOND)])
     columns, rows = found.table(found.metrics[0])
     assert columns == ["client", "one (global)", "two (global)", "gain of two"]
-    assert rows[0] == ["ant", "0.2 ± 0.01", "0.15 ± 0.01", "+0.05 ± 0.01"]
+    assert rows[0] == ["ant", "0.200 ± 0.010", "0.150 ± 0.010", "+0.050 ± 0.014"]
     assert rows[-1][0] == "(mean of 3)"
-    assert "two is better than one by 0.02333 ± 0.01764, mean over 3 clients" in str(found)
+    assert "two is better than one by 0.023 ± 0.018, mean over 3 clients" in str(found)
 
 
 def test_clients_of_one_job_alone_have_no_part_in_the_mean() -> None:

@@ -26,7 +26,7 @@ def test_a_terminal_shows_rows_intervals_and_gains() -> None:
     assert overview.title == "what the scores are worth (95 % intervals), over 2 of 2 clients, 80 of 80 test rows"
     assert list(overview.table.columns) == ["client", "rows", "positive", "Brier global", "Brier local", "Brier gain"]
     rows = [list(row) for row in overview.table.rows]
-    assert rows[0] == ["c00", "40", "few", "0.15 [0.13, 0.17]", "0.2 [0.18, 0.22]", "+0.05 ± 0.01"]
+    assert rows[0] == ["c00", "40", "few", "0.15 [0.13, 0.17]", "0.2 [0.18, 0.22]", "+0.050 ± 0.010"]
     assert [row[0] for row in rows] == ["c00", "c01", "(mean)", "(pooled)"]
 
 
@@ -34,7 +34,7 @@ def test_the_report_says_who_loses_and_what_is_left_out() -> None:
     """Verdict, equity and metrics of few rows, each in a sentence."""
     section = sections()["scores"](finding().to_json())
     assert "Over 2 of 2 clients" in section.text
-    assert "At c01 (global model, Brier score by 0.04 ± 0.01) the model that the job gives is worse" in section.text
+    assert "At c01 (global model, Brier score by 0.040 ± 0.010) the model that the job gives is worse" in section.text
     assert (
         "Left out at c00, where fewer rows than the policy's min_rows are behind them: AUC, sensitivity."
         in section.text

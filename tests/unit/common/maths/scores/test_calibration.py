@@ -40,16 +40,16 @@ def test_slope_and_intercept_maximise_the_likelihood() -> None:
 
 def test_the_error_is_that_of_a_jackknife() -> None:
     """Leaving out one row after another gives the error of the slope to 5 %."""
-    p, truth, _ = sample(80)
-    group = np.arange(80)
+    p, truth, _ = sample(200)
+    group = np.arange(200)
     slope, _ = calibration(p, truth, group)
     assert slope is not None
     left = []
-    for i in range(80):
+    for i in range(200):
         found, _ = calibration(np.delete(p, i), np.delete(truth, i), group[:-1])
         assert found is not None
         left.append(found.value)
-    jackknife = np.sqrt(79 / 80 * np.square(np.array(left) - np.mean(left)).sum())
+    jackknife = np.sqrt(199 / 200 * np.square(np.array(left) - np.mean(left)).sum())
     assert slope.error(group) == pytest.approx(jackknife, rel=0.05)
 
 

@@ -51,14 +51,14 @@ def test_a_verdict_says_by_how_much_and_at_which_clients() -> None:
     (verdict,) = found().verdicts
     assert verdict.gain == pytest.approx((0.05 + 0.01 - 0.04) / 3)
     assert (verdict.better, verdict.worse, verdict.clients) == (("ant",), ("cat",), 3)
-    assert "better than the client's model alone by 0.006667 ± 0.005774, which is within its errors" in verdict.words
+    assert "better than the client's model alone by 0.0067 ± 0.0058, which is within its errors" in verdict.words
     assert "surely better at 1: ant; surely worse at 1: cat; not to be told at 1" in verdict.words
 
 
 def test_nobody_is_served_a_worse_model_without_a_word() -> None:
     """The client that surely loses is named, and the one that loses within the errors too."""
     words = found().equity_words()
-    assert words.startswith("at cat (global model, Brier score by 0.04 ± 0.01) the model that the job gives is worse")
+    assert words.startswith("at cat (global model, Brier score by 0.040 ± 0.010) the model that the job gives is worse")
     assert "let it predict with its own" in words
     slightly = found([CLIENTS[0], client_scores("bee", 0.20, 0.21)])
     assert "it is less good within the errors at bee" in slightly.equity_words()
