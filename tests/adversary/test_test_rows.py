@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
-from kernfed.federation.messages.evaluation import Evaluation
+from kernfed.federation.messages.evaluation import Appraisal, Evaluation
 from kernfed_testing.hostile.adversary import MIN_ROWS, ON, Target, moment_job, rows
 from kernfed_testing.hostile.sparse import SPARSE_OFF, sparse_guards
 
@@ -66,9 +66,28 @@ def test_a_gap_among_rows_to_train_and_to_test_on(tmp_path: Path, policy: str) -
     if policy == ON:
         assert "train and are measured on" in part.refusal
         assert not part.of(Evaluation)
+        assert not part.of(Appraisal)
         return
     assert len(whole.train - part.train) > MIN_ROWS
     assert len(whole.train - part.train - part.test) == 1
     _, tested = moments_of_test_rows(target, ["x0", "more"], len(part.test), **split)
     found = len(whole.train) * whole.weights[0, 0] - len(part.train) * part.weights[0, 0] - tested[0]
     assert found == pytest.approx(float(str(table["x0"][place])) * float(str(table["y"][place])), abs=1e-6)
+
+
+@pytest.mark.parametrize(("num_positive", "told"), [(7, False), (13, True)])
+def test_scores_of_few_positive_test_rows(tmp_path: Path, num_positive: int, told: bool) -> None:
+    """No number of fewer test rows than the policy says leaves with a job's scores, and their count does not either."""
+
+    def labelled(num: int, num_sick: int, seed: int) -> dict[str, Sequence[object]]:
+        return rows(num, seed) | {"y": ["sick"] * num_sick + ["well"] * (num - num_sick)}
+
+    tests = labelled(60, num_positive, 9)
+    lines = [",".join(tests), *(",".join(map(str, row)) for row in zip(*tests.values(), strict=True))]
+    target = Target(tmp_path, labelled(80, 30, 5), ON, test="\n".join(lines) + "\n")
+    job = moment_job(data={"features": ["x0"], "task": "binary", "classes": ["well", "sick"]})
+    (answer,) = target.ask(job).of(Appraisal)
+    assert (answer.told_positive, answer.num_positive) == (told, num_positive if told else 0)
+    assert min(score.behind for score in answer.scores) >= MIN_ROWS
+    assert ("sensitivity" in {score.metric for score in answer.scores}) == told
+    assert told or {"auc", "sensitivity"} <= set(answer.left_out)

@@ -13,7 +13,7 @@ from kernfed.federation.messages.evaluation import AppraiseRequest, EvaluateRequ
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps import appraisal, evaluation
 from kernfed_testing.in_process import bench, make_job
-from kernfed_testing.scores import disease_rows
+from kernfed_testing.methods.scores import disease_rows
 
 BOTH = AppraiseRequest(models=("global", "local"))
 

@@ -11,7 +11,7 @@ import pytest
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.comparison import compare_jobs
 from kernfed.methods.scores import ClientScores, ScoresFinding
-from kernfed_testing.scores import client_scores
+from kernfed_testing.methods.scores import client_scores
 
 VALUES = {"ant": (0.20, 0.15), "bee": (0.22, 0.19), "cat": (0.18, 0.19)}
 

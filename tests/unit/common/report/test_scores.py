@@ -8,7 +8,7 @@ from kernfed.methods.scores import ScoresFinding
 from kernfed.report.sections import at_a_glance, sections
 from kernfed_server.jobs.scores.over_clients import finding_of
 from kernfed_server.jobs.verdict import ALONE
-from kernfed_testing.scores import client_scores
+from kernfed_testing.methods.scores import client_scores
 
 
 def finding(num_clients: int = 2) -> ScoresFinding:

@@ -9,10 +9,11 @@ import scipy.special
 
 from kernfed import rng
 from kernfed.arrays import Floats
+from kernfed.maths.scores.appraise import Flags
 from kernfed.maths.scores.calibration import calibration
 
 
-def sample(num: int = 300, slope: float = 0.5, intercept: float = -0.4) -> tuple[Floats, Floats, Floats]:
+def sample(num: int = 300, slope: float = 0.5, intercept: float = -0.4) -> tuple[Floats, Flags, Floats]:
     """Predicted probabilities whose truth has another slope and intercept; log-odds."""
     draw = rng.stream(4, "calibration")
     z = 1.5 * draw.normal(num)

@@ -57,5 +57,5 @@ def test_an_interval_of_a_share_is_wilsons() -> None:
 
 def test_an_interval_stays_where_the_number_can_be() -> None:
     """That of an error does not go below 0, and an R² not above 1."""
-    assert interval(0.1, 0.1, 20, 0.0, math.inf) == (0.0, pytest.approx(0.296, abs=1e-3))
+    assert interval(0.1, 0.1, 20, 0.0, math.inf) == pytest.approx((0.0, 0.296), abs=1e-3)
     assert interval(0.95, 0.05, 20, -math.inf, 1.0)[1] == 1.0

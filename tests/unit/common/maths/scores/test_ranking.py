@@ -10,10 +10,11 @@ import pytest
 from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.maths import metrics
+from kernfed.maths.scores.appraise import Flags
 from kernfed.maths.scores.ranking import auc_of, average_precision, average_precision_error
 
 
-def delong(scores: Floats, positive: Floats) -> tuple[float, float]:
+def delong(scores: Floats, positive: Flags) -> tuple[float, float]:
     """AUC and its variance by the sums of DeLong, DeLong & Clarke-Pearson (1988), pair by pair."""
     x, y = scores[positive], scores[~positive]
     kernel = np.array([[float(a > b) + 0.5 * float(a == b) for b in y] for a in x])
@@ -23,7 +24,7 @@ def delong(scores: Floats, positive: Floats) -> tuple[float, float]:
     return float(area), float(s10 / len(x) + s01 / len(y))
 
 
-def sample(num: int, seed: int = 1) -> tuple[Floats, Floats]:
+def sample(num: int, seed: int = 1) -> tuple[Floats, Flags]:
     """Scores with ties, and whether rows are positive."""
     draw = rng.stream(seed, "ranking")
     positive = draw.uniform(num) < 0.4

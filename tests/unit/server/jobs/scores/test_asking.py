@@ -13,7 +13,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.messages.evaluation import Appraisal
 from kernfed.methods.scores import ScoresFinding
 from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
-from kernfed_testing.scores import disease_rows
+from kernfed_testing.methods.scores import disease_rows
 
 SIZES = {"ant": 90, "bee": 80, "cat": 100}
 

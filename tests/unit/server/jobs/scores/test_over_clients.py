@@ -10,7 +10,7 @@ import pytest
 from kernfed.methods.scores import ScoresFinding
 from kernfed_server.jobs.scores.over_clients import finding_of
 from kernfed_server.jobs.verdict import ALONE
-from kernfed_testing.scores import client_scores
+from kernfed_testing.methods.scores import client_scores
 
 CLIENTS = [
     client_scores("ant", 0.20, 0.15, rows=40),
