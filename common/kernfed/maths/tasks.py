@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Flags, Floats
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
 from kernfed.maths.metrics import auc, binary_log_losses, class_log_losses, macro_auc
@@ -77,7 +77,7 @@ class Task(Protocol):
         """Sum what the metrics of classes are made of; at least one row."""
         return ClassSums()
 
-    def positives(self, targets: Floats) -> npt.NDArray[np.bool_] | None:
+    def positives(self, targets: Floats) -> Flags | None:
         """Whether each row is of the positive class, (n,); None: there are not two classes."""
         return None
 
@@ -153,9 +153,9 @@ class Binary(Task):
         correct, loss = int(((p >= 0.5) == positive).sum()), float(binary_log_losses(p, positive).sum())
         return ClassSums(correct, loss, *auc(p, positive))
 
-    def positives(self, targets: Floats) -> npt.NDArray[np.bool_] | None:
+    def positives(self, targets: Floats) -> Flags | None:
         """See `Task`."""
-        flags: npt.NDArray[np.bool_] = targets[:, 0] >= 0.5
+        flags: Flags = targets[:, 0] >= 0.5
         return flags
 
     def appraise(self, scores: Floats, targets: Floats, rows: Behind) -> Appraised:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,7 @@ async def test_network_equals_one_process(tmp_path: Path, method: str) -> None:
         fed.proxies["a"].delay_s = 0.05
         second = await fed.run(text)
         digests = {await fed.model_sha256(first), await fed.model_sha256(second), await simulated_sha256(fed, text)}
+        scores = [json.loads((folder / "findings.json").read_text())["scores"] for folder in await folders(fed, second)]
 
     def orders(ended: Ended) -> list[list[str]]:
         """Names in the order of their answers, one list a step."""
@@ -47,6 +49,13 @@ async def test_network_equals_one_process(tmp_path: Path, method: str) -> None:
     assert orders(second) != orders(first)
     assert any(names[-1] == "a" for names in orders(second))
     assert len(digests) == 1
+    assert scores[0] == scores[1]
+
+
+async def folders(fed: Federation, ended: Ended) -> tuple[Path, Path]:
+    """What a job left at the coordinator, fetched, and what the simulation of before left."""
+    await fed.operator.fetch(ended.info.job_id, fed.root / "fetched", ["findings.json"])
+    return fed.root / "fetched", fed.root / "simulated"
 
 
 async def test_float32_equals_one_process(tmp_path: Path) -> None:

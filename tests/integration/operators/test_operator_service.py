@@ -27,6 +27,7 @@ from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.info import JobInfo
 from kernfed.jobs.job_file import parse_job
 from kernfed.methods.probe.messages import Echo, EchoRequest
+from kernfed.methods.scores import ScoresFinding
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, server_credentials
 from kernfed.pki.submission import sha256_of, sign_job, signed_job_id
@@ -37,6 +38,7 @@ from kernfed.wire.operator_client import OperatorClient
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_testing.identities import make_identities
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.methods.scores import client_scores
 from kernfed_testing.worlds.job_world import World, probe_toml, world
 from kernfed_testing.worlds.operator_service import serving
 
@@ -287,6 +289,29 @@ async def test_scripts_read_a_failures_reason(tmp_path: Path, monkeypatch: pytes
         record = json.loads((service.world.runs.artifact_folder(job.job_id) / "job.json").read_text())
         (failure,) = record["failures"]
         assert (failure["reason"], failure["message"]) == ("REFUSED_BY_POLICY", "step: not here")
+
+
+async def test_jobs_are_compared_by_what_they_left(tmp_path: Path) -> None:
+    """A table, a sentence, JSON; a job without scores is named."""
+    async with serving(tmp_path, "a") as service:
+        service.world.script.free = True
+        for name, scores in (("one", (0.20, 0.21)), ("two", (0.15, 0.18))):
+            job = await service.world.finished((await service.world.submit(name, ["a"])).job_id)
+            if name == "two":
+                code, out, err = await service.command("job", "compare", "one", "two")
+                assert (code, out) == (3, "")
+                assert f"job {job.job_id} has no scores with errors" in err
+            clients = tuple(client_scores(c, 0.3, score) for c, score in zip(("ann", "bob"), scores, strict=True))
+            finding = ScoresFinding(clients, (), 2, 2, 80, 80)
+            path = service.world.runs.artifact_folder(job.job_id) / "findings.json"
+            path.write_text(json.dumps({"scores": finding.to_json()}))
+        code, out, err = await service.command("job", "compare", "one", "two")
+        assert code == 0, err
+        assert "+0.050 ± 0.014" in out
+        assert f"{job.job_id} is better than" in out
+        assert "by 0.040 ± 0.010, mean over 2 clients" in out
+        code, out, _ = await service.command("job", "compare", "one", "two", "--json", "--metric", "brier")
+        assert (code, json.loads(out)["metrics"][0]["gains"][0]["gain"]) == (0, pytest.approx(0.04))
 
 
 async def test_the_commands_fail_with_their_codes(tmp_path: Path) -> None:

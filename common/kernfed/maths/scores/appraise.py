@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 from kernfed.maths.metrics import binary_log_losses, class_log_losses
 from kernfed.maths.scores.calibration import calibration
 from kernfed.maths.scores.estimate import Estimate, mean_of, num_groups
 from kernfed.maths.scores.ranking import auc_of, average_precision, average_precision_error
 from kernfed.rng import Stream
-
-Flags = npt.NDArray[np.bool_]
 
 COMPARED = ("auc", "brier", "log_loss", "mse", "mae", "accuracy")
 """Metrics of which differences between two models have an error."""

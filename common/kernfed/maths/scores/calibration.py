@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.maths.scores.estimate import Estimate, num_groups, small_sample
 
@@ -16,9 +15,7 @@ _FAR = 1e3
 """Coefficients beyond it walk to infinity: the scores part the classes."""
 
 
-def calibration(
-    scores: Floats, positive: npt.NDArray[np.bool_], group: Integers
-) -> tuple[Estimate | None, Estimate | None]:
+def calibration(scores: Floats, positive: Flags, group: Integers) -> tuple[Estimate | None, Estimate | None]:
     """Slope and intercept of the truth on the predicted log-odds z.
 
     The slope b is that of logit P(y = 1) = a + b z: below 1 predictions are too far apart. The intercept is the a of
@@ -43,9 +40,7 @@ def calibration(
     return slope, intercept
 
 
-def _logistic(
-    x: Floats, y: Floats, offset: Floats, positive: npt.NDArray[np.bool_], group: Integers
-) -> Estimate | None:
+def _logistic(x: Floats, y: Floats, offset: Floats, positive: Flags, group: Integers) -> Estimate | None:
     """The last coefficient of a logistic regression with its influences, H^-1 x_i (y_i - p_i); None: there is none."""
     groups = num_groups(group, np.ones(len(y), dtype=np.bool_))
     if groups < 2 or positive.all() or not positive.any():

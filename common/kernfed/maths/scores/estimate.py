@@ -13,9 +13,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 
 Z = 1.959963984540054
 """Standard errors to each side of a 95 % interval."""
@@ -51,7 +50,7 @@ def grouped_norm(influence: Floats, group: Integers) -> float:
     return float(np.sqrt(np.square(np.bincount(group, weights=influence)).sum()))
 
 
-def num_groups(group: Integers, chosen: npt.NDArray[np.bool_]) -> int:
+def num_groups(group: Integers, chosen: Flags) -> int:
     """Count the groups of chosen rows, (n,) both."""
     return len(np.unique(group[chosen]))
 
@@ -61,7 +60,7 @@ def small_sample(groups: int) -> float:
     return math.sqrt(groups / (groups - 1))
 
 
-def mean_of(values: Floats, group: Integers, chosen: npt.NDArray[np.bool_] | None = None) -> Estimate | None:
+def mean_of(values: Floats, group: Integers, chosen: Flags | None = None) -> Estimate | None:
     """Mean over chosen rows; None where they are of fewer than two groups.
 
     Args:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from kernfed.arrays import Floats, Integers
+from kernfed.arrays import Flags, Floats, Integers
 from kernfed.maths.scores.estimate import Estimate, num_groups, small_sample
 from kernfed.rng import Stream
 
@@ -18,7 +17,7 @@ _AT_ONCE = 2_000_000
 """Numbers of the resamples that are computed together."""
 
 
-def auc_of(scores: Floats, positive: npt.NDArray[np.bool_], group: Integers) -> Estimate | None:
+def auc_of(scores: Floats, positive: Flags, group: Integers) -> Estimate | None:
     """Area under the ROC curve; None where a class has rows of fewer than two groups.
 
     Each row's influence is DeLong's placement among the rows of the other class, less the area, over its own class's
@@ -48,7 +47,7 @@ def auc_of(scores: Floats, positive: npt.NDArray[np.bool_], group: Integers) -> 
     return Estimate(area, influence, min(num, rest))
 
 
-def average_precision(scores: Floats, positive: npt.NDArray[np.bool_], weights: Floats | None = None) -> float:
+def average_precision(scores: Floats, positive: Flags, weights: Floats | None = None) -> float:
     """Mean of the precision at each positive row, rows of equal scores together.
 
     Args:
@@ -60,7 +59,7 @@ def average_precision(scores: Floats, positive: npt.NDArray[np.bool_], weights: 
     return float(_precisions(scores, positive, counted)[0])
 
 
-def average_precision_error(scores: Floats, positive: npt.NDArray[np.bool_], group: Integers, draw: Stream) -> float:
+def average_precision_error(scores: Floats, positive: Flags, group: Integers, draw: Stream) -> float:
     """Standard error of `average_precision`: the deviation over resamples of whole groups.
 
     A resample without a positive row is passed over.
@@ -83,7 +82,7 @@ def average_precision_error(scores: Floats, positive: npt.NDArray[np.bool_], gro
     return float(every.std(ddof=1)) if len(every) > 1 else 0.0
 
 
-def _precisions(scores: Floats, positive: npt.NDArray[np.bool_], weights: Floats) -> Floats:
+def _precisions(scores: Floats, positive: Flags, weights: Floats) -> Floats:
     """Average precision by weights of the rows, (B, n) -> (B,)."""
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]

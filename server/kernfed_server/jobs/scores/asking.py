@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kernfed.federation.cohort import Cohort
-from kernfed.federation.events import RoundMetrics
+from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.federation.messages.evaluation import AppraiseRequest
 from kernfed.methods.scores import ClientScores
 from kernfed.wording import listed
@@ -44,38 +44,51 @@ async def appraise(cohort: Cohort, run: Run, pairs: Iterable[Against]) -> None:
     silent = sorted(set(measured) - set(replies))
     if silent:
         run.note(f"scores have no standard errors at {listed(silent)}: no answer, or the policy forbids it")
-    found = {client: client_scores(client, reply) for client, reply in replies.items() if reply.num_test_rows}
-    for client in sorted(found):
-        strange = sorted(_other(found[client], run.measured))
-        if strange:
-            run.note(
-                f"scores have no standard errors at {client} for the model {listed(strange)}: "
-                "the last one that it measured of this name is not the one that the job leaves"
-            )
-            found[client] = _without(found[client], set(strange))
-    finding = finding_of([found[c] for c in sorted(found)], len(cohort.clients), cohort.num_test_rows, pairs)
+    found, lost = dict[str, ClientScores](), dict[str, list[str]]()
+    for client, reply in sorted(replies.items()):
+        if reply.num_test_rows:
+            found[client] = as_told(client_scores(client, reply), run.measured)
+            for model in sorted(measured[client].keys() - {score.model for score in found[client].scores}):
+                lost.setdefault(model, []).append(client)
+    for model, clients in lost.items():
+        run.note(
+            f"the {model} model's scores have no standard errors at {listed(clients)}: "
+            "its predictions of the test rows are not at hand there any more"
+        )
+    finding = finding_of(list(found.values()), len(cohort.clients), cohort.num_test_rows, pairs)
     if finding is None:
         return
     run.publish(finding)
-    for verdict in finding.verdicts[:2]:
-        run.note(f"verdict: {verdict.words}")
+    for verdict in finding.verdicts:
+        if verdict.metric == finding.verdicts[0].metric:
+            run.note(f"verdict: {verdict.words}")
     if words := finding.equity_words():
         run.note(f"equity: {words}")
 
 
-def _other(found: ClientScores, measured: RoundMetrics) -> Iterator[str]:
-    """Models of which a client tells other scores than it told before."""
-    before = measured.clients.get(found.client, {})
-    for model in {score.model for score in found.scores}:
-        told = before.get(model, {})
-        both = [(score.value, told[m]) for m in _AGAIN if m in told and (score := found.score(model, m)) is not None]
-        if not all(math.isclose(now, then, rel_tol=_SAME, abs_tol=_SAME**2) for now, then in both):
-            yield model
+def as_told(found: ClientScores, measured: RoundMetrics) -> ClientScores:
+    """A client's scores by the names of the models whose scores it told before; those of no such model are left out.
+
+    A method may call what it leaves by another name than clients measured it by: the scores say which one it is.
+    """
+    own = sorted({score.model for score in found.scores})
+    names: dict[str, str] = {}
+    for model, before in measured.clients.get(found.client, {}).items():
+        same = [name for name in own if _agree(found, name, before)]
+        if same:
+            names[model] = model if model in same else same[0]
+    scores = [replace(s, model=model) for model, name in names.items() for s in found.scores if s.model == name]
+    gains = [
+        replace(g, model=model, against=other)
+        for model, name in names.items()
+        for other, its in names.items()
+        for g in found.gains
+        if (g.model, g.against) == (name, its)
+    ]
+    return replace(found, scores=tuple(scores), gains=tuple(gains))
 
 
-def _without(found: ClientScores, models: set[str]) -> ClientScores:
-    return replace(
-        found,
-        scores=tuple(s for s in found.scores if s.model not in models),
-        gains=tuple(g for g in found.gains if not models & {g.model, g.against}),
-    )
+def _agree(found: ClientScores, model: str, told: Scores) -> bool:
+    """Whether a client tells the same of a model as it told before."""
+    both = [(score.value, told[m]) for m in _AGAIN if m in told and (score := found.score(model, m)) is not None]
+    return bool(both) and all(math.isclose(now, then, rel_tol=_SAME, abs_tol=_SAME**2) for now, then in both)

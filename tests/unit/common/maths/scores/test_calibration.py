@@ -8,8 +8,7 @@ import scipy.optimize
 import scipy.special
 
 from kernfed import rng
-from kernfed.arrays import Floats
-from kernfed.maths.scores.appraise import Flags
+from kernfed.arrays import Flags, Floats
 from kernfed.maths.scores.calibration import calibration
 
 

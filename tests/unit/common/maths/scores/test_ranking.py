@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from kernfed import rng
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 from kernfed.maths import metrics
-from kernfed.maths.scores.appraise import Flags
 from kernfed.maths.scores.ranking import auc_of, average_precision, average_precision_error
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kernfed.errors import PolicyError
-from kernfed.federation.events import EventKind
+from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.federation.messages.evaluation import Appraisal
-from kernfed.methods.scores import ScoresFinding
+from kernfed.methods.scores import ClientScores, GainOf, ScoreOf, ScoresFinding
+from kernfed_server.jobs.scores.asking import as_told
 from kernfed_testing.in_process import Outcome, bench, make_job, regression_rows
 from kernfed_testing.methods.scores import disease_rows
 
@@ -81,8 +82,24 @@ def test_other_scores_than_before_are_not_believed(tmp_path: Path) -> None:
 
     rows, job = disease_rows(SIZES), make_job("dkrr", task="binary")
     outcome = bench(rows, tmp_path, ("no", "yes"), tamper={("bee", "evaluation.appraise"): lie}).run(job)
-    assert any("at bee for the model global" in note for note in outcome.notes)
+    assert any("the global model's scores have no standard errors at bee: " in note for note in outcome.notes)
     assert published(outcome).num_clients == 2
+
+
+def test_a_model_that_the_job_calls_by_another_name_is_found_by_its_scores() -> None:
+    """Where a method delivers the model that clients measured as another one, its errors go with it."""
+    measured = {"ant": {"global": {"log_loss": 0.5}, "weighted": {"log_loss": 0.4}, "lost": {"log_loss": 0.9}}}
+    scores = (
+        ScoreOf("global", "log_loss", 0.4, 0.1, 0.2, 0.6, 20),
+        ScoreOf("plain", "log_loss", 0.5, 0.1, 0.3, 0.7, 20),
+    )
+    gains = (GainOf("global", "plain", "log_loss", 0.1, 0.02), GainOf("plain", "global", "log_loss", -0.1, 0.02))
+    found = as_told(ClientScores("ant", 20, 20, scores=scores, gains=gains), RoundMetrics({}, measured))
+    assert {(s.model, s.value) for s in found.scores} == {("global", 0.5), ("weighted", 0.4)}
+    assert {(g.model, g.against, g.gain) for g in found.gains} == {
+        ("global", "weighted", -0.1),
+        ("weighted", "global", 0.1),
+    }
 
 
 def test_without_test_rows_nobody_is_asked(tmp_path: Path) -> None:
