@@ -30,7 +30,9 @@ def test_heart_prints_a_table_and_leaves_model_and_metrics(tmp_path: Path) -> No
     command = [sys.executable, "-m", "kernfed_simulation", str(HEART / "newton.toml"), *FILES, "--out", "results"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
+    table, scores = done.stdout.split("\n\n")
+    assert scores.startswith("what the scores are worth (95 % intervals), over 4 of 4 clients")
+    lines = [line.split() for line in table.splitlines()]
     assert lines[1] == ["client", "local", "global", "central"]
     assert [line[0] for line in lines[2:]] == [*SITES, "pooled"]
     auc = {line[0]: line[1:] for line in lines[2:]}
@@ -65,7 +67,7 @@ def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     dealt = ("--data", data, "--partition", "dirichlet:0.5", "--clients", 3)
     done = run_module("kernfed_simulation", HEART / "dkrr.toml", *dealt, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == [
+    assert [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()[2:]] == [
         "client-01",
         "client-02",
         "client-03",

@@ -75,8 +75,8 @@ def average_precision_error(scores: Floats, positive: Flags, group: Integers, dr
     found: list[Floats] = []
     for start in range(0, wanted, at_once := max(1, _AT_ONCE // num)):
         times = min(at_once, wanted - start)
-        drawn = np.array([np.bincount(draw.integers(groups, groups), minlength=groups) for _ in range(times)])
-        weights = drawn[:, group].astype(np.float64)
+        drawn = draw.integers(groups, times * groups) + np.repeat(groups * np.arange(times), groups)
+        weights = np.bincount(drawn, minlength=times * groups).reshape(times, groups)[:, group].astype(np.float64)
         found.append(_precisions(scores, positive, weights[weights[:, positive].sum(axis=1) > 0]))
     every = np.concatenate(found)
     return float(every.std(ddof=1)) if len(every) > 1 else 0.0
