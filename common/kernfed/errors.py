@@ -219,6 +219,12 @@ class StepFailedError(JobError):
     reason = "STEP_FAILED"
 
 
+class PluginError(JobError):
+    """A package from outside raised an error of its own; the trace is in the log of the process that ran it."""
+
+    reason = "PLUGIN_FAILED"
+
+
 class NumericalError(KernfedError):
     """A computation cannot give a meaningful number."""
 

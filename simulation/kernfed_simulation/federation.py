@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernfed import plugins
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError, IdentityError, SubmissionError
 from kernfed.federation.cohort import Cohort
@@ -166,10 +167,15 @@ def _local_jobs(loaders: Mapping[str, Loader], state: Path) -> dict[str, LocalJo
     room = Room()
 
     def open_job(name: str) -> LocalJob:
-        file = ClientFile(state=state, policy=PolicySection(min_rows=1))
+        file = ClientFile(state=state, policy=own_policy())
         return LocalJob(JOB_ID, name, file, loaders[name], folder=state / name, durable=False, room=room)
 
     return {name: open_job(name) for name in sorted(loaders)}
+
+
+def own_policy() -> PolicySection:
+    """Of clients whose rows are at hand: nothing is kept from whoever has them, and what is installed may be used."""
+    return PolicySection(min_rows=1, plugins=[plugin.name for plugin in plugins.installed()])
 
 
 def open_cohort(

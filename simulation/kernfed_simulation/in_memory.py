@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kernfed.columns.plan import columns_of
 from kernfed.errors import ConfigError, DataError
 from kernfed.federation.messages.data import DataSchema
-from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
+from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.maths.tasks import TASKS
 from kernfed.tables.cells import read_label
@@ -23,7 +23,7 @@ from kernfed.tables.raw_table import Source
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.partition_data import PartitionData, check_table
 from kernfed_client.data.room import Room
-from kernfed_simulation.federation import JOB_ID, from_tables
+from kernfed_simulation.federation import JOB_ID, from_tables, own_policy
 
 PARTITIONS = ("train", "test")
 _Parts = Mapping[str, tuple[str, pa.Table]]
@@ -103,7 +103,7 @@ def _typed(tables: Mapping[str, _Parts], dataset: str, state: Path) -> dict[str,
             path = folder / f"{part}.parquet"
             pq.write_table(table, path)
             files[part] = PartitionFile(path=path)
-        file = ClientFile(state=state, policy=PolicySection(min_rows=1), datasets={dataset: DatasetSection(**files)})
+        file = ClientFile(state=state, policy=own_policy(), datasets={dataset: DatasetSection(**files)})
         jobs[name] = LocalJob(JOB_ID, name, file, folder=folder, durable=False, room=room)
     return jobs
 

@@ -9,6 +9,7 @@ from kernfed.federation.messages.base import Request, fields_of
 from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.client_file import PolicySection
 from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.plugins_used import plugins_behind, refuse_unnamed
 from kernfed.methods.registry import method_of, steps_of
 from kernfed.pki.submission import Signed
 from kernfed.wording import listed
@@ -121,6 +122,8 @@ class Policy:
                 "or let this client's administrator lower policy.min_cohort"
             )
         self._check_step(request.step, method)
+        for plugin, why in plugins_behind(request):
+            refuse_unnamed(plugin, section.plugins, why)
         self._check_kinds(request)
         self._check_batch(request.step, getattr(request, "batch_size", 0) if isinstance(request, Request) else 0)
         if request.kinds and num_rows is not None and num_rows < section.min_rows:

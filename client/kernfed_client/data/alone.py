@@ -75,7 +75,7 @@ def alone(job: LocalJob) -> LocalJob:
 def _chosen(own: LocalJob, spec: FeatureSpec, *, intercept: bool) -> FeatureSpec:
     """The map with that multiple of its lengthscale with which folds of these rows are predicted best."""
     fewer = min(spec.num_frequencies, spec.num_frequencies * _MOST_FEATURES // spec.num_features)
-    usual = make_spec(spec.kernel, spec.form, spec.num_columns, spec.lengthscales, max(1, fewer), spec.seed)
+    usual = make_spec(spec.kernel, spec.form, spec.num_columns, spec.lengthscales, max(1, fewer), spec.seed, spec.law)
     by_rows = ridge_by_rows(usual, own.num_rows)
     ridges, told, losses = ridges_around(by_rows), dict[int, Told](), dict[int, float]()
     while (step := next_step(losses)) is not None:

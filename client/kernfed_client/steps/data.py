@@ -23,6 +23,7 @@ from kernfed.federation.messages.data import (
     Standardised,
     StandardiseRequest,
 )
+from kernfed.jobs.plugins_used import refuse_others
 from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.rows import mean_of
@@ -39,7 +40,10 @@ def describe(job: LocalJob, request: DescribeDataRequest) -> DataDescription:
 
     Raises:
         DataError: The data do not fit the schema, or their squares exceed the range of numbers.
+        VersionMismatchError: The job uses a package from outside that is not here, or in another release.
+        PolicyError: The client file does not name such a package.
     """
+    refuse_others(request.plugins, job.file.policy.plugins)
     data = job.load(request.dataset, request.schema)
     m, far = finite_moments(data, request.schema, request.dataset)
     target = moments(data.train.y.reshape(-1, 1)) if data.train.y is not None else None

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from kernfed import plugins
 from kernfed.errors import PolicyError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
@@ -22,11 +23,12 @@ _BEFORE_ROUNDS = {**columns.STEPS, **data.STEPS}
 
 def _run(step: StepFunction) -> StepFunction:
     """Run it with threads that suit it; the setup tells sums over all rows, and the first answer behind it blocks."""
+    plugin = plugins.owner(step.__module__)
 
     @functools.wraps(step)
     def run(job: LocalJob, request: Request[Any]) -> Reply:
         try:
-            with threads.suited(job.largest):
+            with threads.suited(job.largest), plugins.blamed(plugin, f"step {request.step}", tell=False):
                 reply = step(job, request)
         except PolicyError:
             job.settle_blocks(refused=True)

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ import numpy.typing as npt
 from kernfed import rng
 from kernfed.arrays import Floats
 from kernfed.errors import ConfigError
+from kernfed.features import law as laws
 from kernfed.features.kernels import EXACT_KERNELS, RADIAL, Kernel
-from kernfed.federation.messages.base import Dim, MaxLength, Range
+from kernfed.federation.messages.base import Dim, MaxLength, Name, Range
 
 
 class FeatureForm(enum.StrEnum):
@@ -38,6 +39,10 @@ class FeatureForm(enum.StrEnum):
     SINE_COSINE = "sine-cosine"
     HALF_COSINE = "half-cosine"
     NYSTROEM = "nystroem"
+
+
+DRAWN_FORMS = (FeatureForm.COSINE, FeatureForm.SINE_COSINE, FeatureForm.HALF_COSINE)
+"""Those of frequencies, and not of landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,9 @@ class FeatureSpec:
     """Seed of the frequencies; 0 for exact maps."""
     num_features: Annotated[int, Dim("M"), Range(1, 20_000_000)]
     """Numbers per row after the map; follows from the rest, stated so that both ends can check it."""
+    law: Name = ""
+    """Law of the frequencies that a package from outside brings, as `package:name`, in place of the kernel's; empty:
+    the kernel's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ def make_spec(
     lengthscales: float | Sequence[float],
     num_frequencies: int,
     seed: int,
+    law: str = "",
 ) -> FeatureSpec:
     """Complete a feature map's specification with the number of features that it gives.
 
@@ -92,6 +101,7 @@ def make_spec(
         lengthscales: One for all columns or one per column, positive, in the units of the columns.
         num_frequencies: Random frequencies D; exact maps ignore it.
         seed: Of the frequencies; exact maps ignore it.
+        law: Of the frequencies, as `kernfed.features.law.full_name` has it; empty: that of the kernel.
 
     Raises:
         ConfigError: A lengthscale is not positive and finite, their count does not fit, or there are too
@@ -107,6 +117,7 @@ def make_spec(
         num_frequencies=0 if exact else num_frequencies,
         seed=0 if exact else seed,
         num_features=num_features(kernel, form, num_columns, num_frequencies),
+        law=law,
     )
     check_spec(spec)
     return spec
@@ -137,6 +148,10 @@ def check_spec(spec: FeatureSpec) -> None:
     for scale in spec.lengthscales:
         if not (math.isfinite(scale) and scale > 0):
             raise ConfigError(f"features.lengthscale holds {scale}; give positive finite numbers")
+    if spec.law and (spec.kernel in EXACT_KERNELS or spec.form not in DRAWN_FORMS):
+        raise ConfigError(
+            f"features.law is {spec.law!r}, and a map of {spec.kernel}, {spec.form} draws no frequencies; remove it"
+        )
     if spec.kernel in EXACT_KERNELS:
         if spec.num_frequencies != 0:
             raise ConfigError(
@@ -161,8 +176,8 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     """Draw a map's frequencies and phases; the same bits everywhere.
 
     Gaussian: W ~ N(0, ℓ^-2 I). Laplace and Matérn ν: multivariate Student-t with 2 ν degrees of freedom, divided
-    by ℓ. Landmarks of a Nyström map: N(0, I). The first D frequencies of a larger map of the same seed are those of the
-    smaller one.
+    by ℓ. A law from outside: its own, divided by ℓ. Landmarks of a Nyström map: N(0, I). The first D frequencies of a
+    larger map of the same seed are those of the smaller one.
 
     Raises:
         ConfigError: The specification contradicts itself.
@@ -176,17 +191,20 @@ def draw_frequencies(spec: FeatureSpec) -> Frequencies:
     if spec.form is FeatureForm.NYSTROEM:
         return Frequencies(rng.stream(spec.seed, "features", "landmarks").normal(num, d), np.zeros(num))
     draw = _kept_draw if num * (d + 1) <= _KEPT else _draw
-    omega, phase = draw(spec.kernel, num, d, spec.seed)
+    omega, phase = draw(spec.kernel, num, d, spec.seed, spec.law)
     return Frequencies(omega / np.asarray(spec.lengthscales), phase.copy())
 
 
-def _draw(kernel: Kernel, num: int, num_columns: int, seed: int) -> tuple[Floats, Floats]:
+def _draw(kernel: Kernel, num: int, num_columns: int, seed: int, law: str) -> tuple[Floats, Floats]:
     """Frequencies of lengthscale 1, shape (D, d), and phases, shape (D,)."""
+    phase = _TWO_PI * rng.stream(seed, "features", "phase").uniform(num)
+    if law:
+        return laws.drawn(law, seed, num, num_columns), phase
     omega = rng.stream(seed, "features", "omega").normal(num, num_columns)
     degrees = RADIAL[kernel].degrees_of_freedom
     if degrees is not None:
         omega *= rng.stream(seed, "features", "chi").inverse_chi(num, degrees)[:, None]
-    return omega, _TWO_PI * rng.stream(seed, "features", "phase").uniform(num)
+    return omega, phase
 
 
 _kept_draw = functools.lru_cache(maxsize=4)(_draw)
@@ -214,8 +232,13 @@ def fingerprint(spec: FeatureSpec, frequencies: Frequencies | None = None) -> st
     """
     check_spec(spec)
     drawn = draw_frequencies(spec) if frequencies is None else frequencies
-    facts = asdict(spec) | {"lengthscales": [scale.hex() for scale in spec.lengthscales]}
+    facts = spec_facts(spec) | {"lengthscales": [scale.hex() for scale in spec.lengthscales]}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for array in (drawn.omega, drawn.phase):
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()
+
+
+def spec_facts(spec: FeatureSpec) -> dict[str, Any]:
+    """The specification by field, as files and fingerprints have it; without a law where it has none, as of before."""
+    return {name: value for name, value in asdict(spec).items() if name != "law" or value}

@@ -6,13 +6,16 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
+from kernfed import plugins
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_cells import CellSection, Decimal, Thousands, check_separators
 from kernfed.jobs.client_models import BackboneSection, ModelSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
+from kernfed.tables import outside
+from kernfed.wording import listed
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 """Of a partition's file, by its suffix."""
@@ -22,6 +25,30 @@ NOT_BY_DEFAULT = (Kind.UNLABELLED_SAMPLE, Kind.STORED_STATISTIC)
 DEFAULT_KINDS = tuple(k for k in Kind if k not in NOT_BY_DEFAULT)
 
 
+OWN_FORMATS = ("csv", "parquet", "npz", "images")
+
+
+def format_by_suffix(path: Path) -> str | None:
+    """The format of a file by its suffix; None where that tells none.
+
+    Raises:
+        ConfigError: A package from outside that reads tables is at fault.
+    """
+    suffix = path.suffix.lower()
+    return FORMATS.get(suffix) or (outside.format_of(suffix) if suffix else None)
+
+
+def _known_format(name: str) -> str:
+    if name not in (*OWN_FORMATS, *outside.names()):
+        known = listed([*OWN_FORMATS, *outside.names()])
+        raise ValueError(f"{name!r:.80} is no format that can be read here; known are {known}; {plugins.told()}")
+    return name
+
+
+Format = Annotated[str, AfterValidator(_known_format)]
+"""Of a table."""
+
+
 class PartitionFile(Section):
     """Path of a partition, and the way to read it."""
 
@@ -29,8 +56,10 @@ class PartitionFile(Section):
         description="CSV, Parquet or NPZ file, or for a backbone a folder of images with a sub-folder per class; "
         "relative to the client file."
     )
-    format: Literal["csv", "parquet", "npz", "images"] | None = Field(
-        None, description="Format; unset: by the file's suffix, and images for a folder."
+    format: Format | None = Field(
+        None,
+        description="csv, parquet, npz, images, or one that a package from outside reads; unset: by the file's suffix, "
+        "and images for a folder.",
     )
     encoding: Annotated[str, Only(format="csv")] = Field(
         "utf-8", description="Text encoding; a byte order mark is understood."
@@ -64,9 +93,12 @@ class PartitionFile(Section):
     )
 
     def value_in_effect(self, key: str) -> object:
-        """An unset format is that of the file's suffix."""
+        """An unset format is that of the file's suffix; one from outside is read as Parquet files are."""
         value = super().value_in_effect(key)
-        return FORMATS.get(self.path.suffix.lower()) if key == "format" and value is None else value
+        if key != "format":
+            return value
+        found = value if isinstance(value, str) else format_by_suffix(self.path)
+        return found if found in (None, *OWN_FORMATS) else "parquet"
 
     def cells_of(self, column: str) -> CellSection | None:
         """The way in which the file writes a column of the job; None: as Python writes numbers, words as they are."""
@@ -109,9 +141,7 @@ class StreamFile(PartitionFile):
     key: Annotated[str | None, Only(source=("follow", "socket", "stdin"))] = Field(
         None, description="Column that names a row, so that its target may come later, with the same key."
     )
-    format: Annotated[Literal["csv", "parquet", "npz", "images"] | None, Only(source="file")] = Field(
-        None, description="Unset: by the file's suffix."
-    )
+    format: Annotated[Format | None, Only(source="file")] = Field(None, description="Unset: by the file's suffix.")
     decimal: Annotated[Decimal, Only(source="follow"), Only(source="file", format="csv")] = Field(
         ".", description="What stands before the decimals of numbers, in all columns."
     )
@@ -215,6 +245,11 @@ class PolicySection(Section):
     )
     operators: list[str] | None = Field(None, description="Operators whose jobs are run; unset: all.")
     methods: list[str] | None = Field(None, description="Methods that are run; unset: all.")
+    plugins: list[str] = Field(
+        [],
+        description="Packages from outside that are installed here and whose steps and laws of features jobs may use, "
+        "by the names that pip knows.",
+    )
     operator_keys: dict[str, list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]]] = Field(
         {},
         description="Fingerprints of operators' keys, as `kernfed pki key` prints them: jobs of an operator that is "

@@ -177,6 +177,7 @@ def _feature_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, obje
     if section.kernel in EXACT_KERNELS:
         return
     yield "form", asked.form, section.form
+    yield "law", asked.law.rpartition(":")[2], section.law or ""
     yield "num_frequencies", asked.num_frequencies, section.num_frequencies
     yield "seed", asked.seed, rng.seed(job.seed, "features") if section.seed is None else section.seed
     if not isinstance(scale, str):
@@ -191,6 +192,7 @@ def _choice_pairs(job: JobFile, asked: FeatureSpec) -> Iterator[tuple[str, objec
         return
     fewer = min(asked.num_frequencies, section.num_frequencies)
     seed = rng.seed(job.seed, "features") if section.seed is None else section.seed
+    yield "law", asked.law.rpartition(":")[2], section.law or ""
     signed = replace(asked, kernel=section.kernel, form=section.form, num_frequencies=fewer, seed=seed)
     yield "a map to choose by", asked, signed
 

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, StringConstraints, field_validator, mod
 
 from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS, Kernel
-from kernfed.features.spec import FeatureForm
+from kernfed.features.spec import DRAWN_FORMS, FeatureForm
 from kernfed.federation.messages.data import LearningTask, MissingRule
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.column_section import ColumnSection, check_columns, plans_of
@@ -238,7 +238,9 @@ class DataSection(Section):
 class FeaturesSection(Section):
     """The feature map that all clients share."""
 
-    kernel: Kernel = Field(Kernel.GAUSSIAN, description="Kernel that the features approximate.")
+    kernel: Annotated[Kernel, Only(law=None)] = Field(
+        Kernel.GAUSSIAN, description="Kernel that the features approximate."
+    )
     form: Annotated[FeatureForm, Only(kernel=RANDOM_KERNELS)] = Field(
         FeatureForm.COSINE,
         description="Map from frequencies to features; nystroem: from landmarks, drawn by the seed, that stand for "
@@ -260,6 +262,11 @@ class FeaturesSection(Section):
     )
     seed: Annotated[int | None, Only(kernel=RANDOM_KERNELS)] = Field(
         None, ge=0, lt=2**63, description="Seed of the frequencies; unset: drawn from the job's."
+    )
+    law: Annotated[Label | None, Only(form=DRAWN_FORMS)] = Field(
+        None,
+        description="Law of the random frequencies, by the name under which a package from outside brings it, in place "
+        "of a kernel's; coordinator and clients need the package. Unset: that of `kernel`.",
     )
     origin: Annotated[
         Literal["mean", "zero"], Only(kernel=RANDOM_KERNELS, form=(FeatureForm.COSINE, FeatureForm.HALF_COSINE))

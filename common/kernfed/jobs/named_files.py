@@ -15,7 +15,7 @@ from kernfed.columns.agree import open_plans
 from kernfed.columns.expand import expand
 from kernfed.columns.plan import ColumnPlan, columns_of, feature_names
 from kernfed.errors import ConfigError, DataError
-from kernfed.jobs.client_file import FORMATS, PartitionFile
+from kernfed.jobs.client_file import PartitionFile, format_by_suffix
 from kernfed.jobs.former import read_former
 from kernfed.jobs.job_file import JobFile, named_files, parse_job
 from kernfed.methods.registry import method_of
@@ -106,7 +106,7 @@ def _packed_typed(job: JobFile, name: str, path: Path, plans: tuple[ColumnPlan, 
     from kernfed.tables.typed_cells import cell_readers  # noqa: PLC0415
 
     columns, names = columns_of(plans, ()), feature_names(plans)
-    file = PartitionFile(path=path, format=FORMATS.get(path.suffix.lower(), "csv"))
+    file = PartitionFile(path=path, format=format_by_suffix(path) or "csv")
     source = Source(file, str(path), columns, readers=cell_readers(plans, file, columns, lambda _: None))
     table = refuse_gaps(source, read(source), "points must be complete: correct it or leave the row out")
     with TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from kernfed import plugins
 from kernfed.errors import ConfigError
 from kernfed.section import ACCEPTED
 from kernfed.wording import listed
@@ -97,6 +98,8 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
         elif problem["type"] == "union_tag_invalid":
             told = problem["ctx"]
             text = f"{told['discriminator']} is {told['tag']!r:.80}, not known here; known are {told['expected_tags']}"
+            if loc == ["method"]:
+                text += f"; {plugins.told()}. Correct the name, or install the package that brings it"
         elif problem["type"] == "missing":
             text = "missing; add it"
         elif problem["type"] not in ("value_error", "union_tag_not_found"):

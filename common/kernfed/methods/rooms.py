@@ -12,11 +12,12 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
+from kernfed import plugins
 from kernfed.errors import ConfigError
+from kernfed.plugins import Point
 
 
 def modules(floor: str, ending: str) -> Iterator[ModuleType]:
@@ -32,9 +33,8 @@ def modules(floor: str, ending: str) -> Iterator[ModuleType]:
     for room, point in _rooms(floor):
         inside = getattr(_loaded(room, point), "__path__", None)
         if inside is None:
-            raise ConfigError(
-                f"method package {point!r}: {room} is not a package; mend its entry point or uninstall it"
-            )
+            what = f"{room} is not a package"
+            raise point.refuse(what, "mend its entry point or uninstall it") if point else ConfigError(what)
         for found in pkgutil.iter_modules(inside, f"{room}."):
             name = found.name.rpartition(".")[2]
             if name == ending or name.endswith(f"_{ending}"):
@@ -56,29 +56,31 @@ def merged(floor: str, ending: str, attribute: str) -> dict[Any, Any]:
     for module in modules(floor, ending):
         part = getattr(module, attribute, None)
         if not isinstance(part, dict):
-            raise ConfigError(f"{module.__name__} has no table {attribute}; see docs/add-a-method.md, or uninstall it")
+            raise ConfigError(
+                f"{module.__name__}{_whose(module)} has no table {attribute}; see docs/add-a-method.md, or uninstall it"
+            )
         if twice := sorted(str(key) for key in part if key in table):
             raise ConfigError(
-                f"{module.__name__} brings {twice[0]!r}, which is there already; uninstall one of the two packages"
+                f"{module.__name__}{_whose(module)} brings {twice[0]!r}, which is there already; uninstall one of the "
+                "two packages"
             )
         table |= part
     return table
 
 
+def _whose(module: ModuleType) -> str:
+    """The package that a module from outside is of, for messages."""
+    plugin = plugins.owner(module.__name__)
+    return "" if plugin is None else f" of package {plugin}"
+
+
 @functools.cache
-def _rooms(floor: str) -> tuple[tuple[str, str], ...]:
+def _rooms(floor: str) -> tuple[tuple[str, Point | None], ...]:
     """Names of the rooms of a floor, each with its entry point; our own have none."""
     own = [r.name for r in pkgutil.iter_modules(importlib.import_module(floor).__path__, f"{floor}.") if r.ispkg]
-    outside = sorted((point.value, point.name) for point in entry_points(group=floor))
-    return (*((room, "") for room in own), *outside)
+    return (*((room, None) for room in own), *((point.module, point) for point in plugins.points(floor)))
 
 
-def _loaded(name: str, point: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except Exception as err:  # whatever a stranger's module does as it is loaded
-        if not point:
-            raise
-        raise ConfigError(
-            f"method package {point!r}: {name} cannot be loaded ({type(err).__name__}: {err}); mend or uninstall it"
-        ) from err
+def _loaded(name: str, point: Point | None) -> ModuleType:
+    found: ModuleType = importlib.import_module(name) if point is None else point.imported(name)
+    return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
 
+from kernfed import plugins
 from kernfed.arrays import Floats
 from kernfed.columns.plan import ColumnPlan
 from kernfed.errors import ConfigError
@@ -55,16 +56,22 @@ Loader = Callable[[Path], Model]
 
 
 def load(folder: Path, loaders: Mapping[str, Loader], pair: Pair) -> Model:
-    """Load a model of any of the formats given.
+    """Load a model of any of the formats given, or of one that a package from outside loads.
 
     Raises:
         ConfigError: A file is missing or damaged, or the format is not among them.
+        PluginError: The package that loads it failed; names it.
     """
     found = pair.read_facts(folder)["format"]
     if found not in loaders:
-        known = " or ".join(sorted(loaders))
+        point = plugins.find(plugins.MODELS, found)
+        if point is not None:
+            loader: Loader = point.object()
+            with plugins.blamed(point.plugin, f"loading a model of format {found}", tell=True):
+                return loader(folder)
+        known = " or ".join(sorted({*loaders, *(p.name for p in plugins.points(plugins.MODELS))}))
         raise ConfigError(
-            f"{folder / pair.facts}: format: {found!r} is unknown here, want {known}; install the release of kernfed "
-            "that wrote it"
+            f"{folder / pair.facts}: format: {found!r} is unknown here, want {known}; install the release of kernfed, "
+            "or the package, that wrote it"
         )
     return loaders[found](folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -16,7 +15,7 @@ from kernfed.artifact_names import MODEL_ARRAYS
 from kernfed.columns.plan import ColumnPlan
 from kernfed.errors import ConfigError
 from kernfed.features.kernels import Kernel
-from kernfed.features.spec import FeatureForm, FeatureSpec
+from kernfed.features.spec import FeatureForm, FeatureSpec, spec_facts
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.losses import Link
 from kernfed.models.columns_fact import columns_fact
@@ -43,6 +42,8 @@ class _Features(_Section):
     num_frequencies: int = Field(ge=0)
     seed: int = Field(ge=0)
     num_features: int = Field(ge=1)
+    law: str | None = None
+    """Left out where the frequencies are the kernel's, as they were in all models of before."""
 
 
 class _Facts(_Section):
@@ -68,7 +69,7 @@ def write(parts: Mapping[str, Any], folder: Path, *, durable: bool) -> None:
     told = {
         "format": FORMAT,
         **{name: parts[name] for name in ("task", "feature_names", "target", "classes", "fingerprint")},
-        "features": asdict(spec),
+        "features": spec_facts(spec),
         "job": dict(parts["job"]),
         **({} if link is Link.IDENTITY else {"link": link}),
         **columns_fact(parts["columns"]),
@@ -88,7 +89,7 @@ def read(folder: Path) -> dict[str, Any]:
         "feature_names": facts.feature_names,
         "target": facts.target,
         "classes": facts.classes,
-        "spec": FeatureSpec(**dict(facts.features)),
+        "spec": FeatureSpec(**facts.features.model_dump(exclude_none=True)),
         "fingerprint": facts.fingerprint,
         "job": facts.job,
         "link": facts.link or Link.IDENTITY,
@@ -106,6 +107,8 @@ def sha256(folder: Path) -> str:
     facts, _ = _load(folder)
     unset = {name for name in ("link", "columns") if getattr(facts, name) is None}
     told = facts.model_dump(mode="json", exclude={"job", *unset})
+    if facts.features.law is None:
+        del told["features"]["law"]
     return hashlib.sha256(canonical(told)).hexdigest()
 
 

@@ -17,10 +17,11 @@ from kernfed.columns.expand import expand
 from kernfed.columns.plan import columns_of
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import MissingRule
-from kernfed.jobs.client_file import PartitionFile
+from kernfed.jobs.client_file import PartitionFile, format_by_suffix
 from kernfed.maths.tasks import TASKS
 from kernfed.models.base import Model
 from kernfed.models.coverage import Covering, check_coverage
+from kernfed.tables import outside
 from kernfed.tables.raw_table import RawTable, Source, TextTable
 from kernfed.tables.read import gaps, read_with_text
 from kernfed.tables.typed_cells import cell_readers
@@ -116,8 +117,9 @@ def write_predictions(
 
 def _source(model: Model, data: Path, delimiter: str, encoding: str) -> Source:
     options = {"path": "--data", "delimiter": "--delimiter", "encoding": "--encoding"}
-    if data.suffix.lower() in (".parquet", ".pq"):
-        file = PartitionFile(path=data, format="parquet")
+    name = format_by_suffix(data)
+    if name == "parquet" or name in outside.names():
+        file = PartitionFile(path=data, format=name)
     else:
         path = Path("/dev/stdin") if data == STANDARD else data
         file = PartitionFile(path=path, format="csv", delimiter=delimiter, encoding=encoding)

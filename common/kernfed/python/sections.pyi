@@ -180,6 +180,7 @@ class Features(FeaturesSection):
         lengthscale: float | Sequence[float] | Literal["median", "median-spaced"] | Literal["columns", "auto"] = ...,
         candidates: Sequence[float] = ...,
         seed: int | None = ...,
+        law: str | None = ...,
         origin: Literal["mean", "zero"] = ...,
         intercept: bool = ...,
     ) -> None: ...

@@ -53,6 +53,8 @@ def read_arrow(source: Source, table: pa.Table) -> RawTable:
     """
     names = table.column_names
     present = [names[i] for i in locate_columns(source, names, source.columns)]
+    if source.group is not None:
+        locate_own(source, names, source.group, "group", "group")
     records = None
     if source.with_records:
         digests = RecordDigests(source)
@@ -120,9 +122,23 @@ def read_parquet_with_text(source: Source) -> tuple[TextTable, RawTable]:
         if twice := sorted(name for name in names if names.count(name) > 1):
             source.refuse(f"column {twice[0]!r} stands {names.count(twice[0])} times; rename or remove all but one")
         require_room(source, file, names)
-        columns = [text_cells(source, column) for column in file.read().columns]
+        return _as_text(source, file.read()), table
+
+
+def read_arrow_with_text(source: Source, table: pa.Table) -> tuple[TextTable, RawTable]:
+    """A table in memory as `read_parquet_with_text` reads one of a file.
+
+    Raises:
+        DataError: Names column and remedy.
+    """
+    found = read_arrow(source, table)
+    return _as_text(source, table), found
+
+
+def _as_text(source: Source, table: pa.Table) -> TextTable:
+    columns = [text_cells(source, column) for column in table.columns]
     rows = [["" if cell is None else str(cell) for cell in row] for row in zip(*columns, strict=True)]
-    return TextTable(tuple(names), rows), table
+    return TextTable(tuple(table.column_names), rows)
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

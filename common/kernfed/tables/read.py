@@ -7,11 +7,20 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kernfed.jobs.client_file import FORMATS
+import pyarrow as pa
+import structlog
+
+from kernfed import plugins
+from kernfed.errors import KernfedError
+from kernfed.jobs.client_file import format_by_suffix
+from kernfed.tables import outside
 from kernfed.tables.csv import read_csv, read_csv_with_text
 from kernfed.tables.npz import read_npz
-from kernfed.tables.parquet import read_parquet, read_parquet_with_text
+from kernfed.tables.parquet import read_arrow, read_arrow_with_text, read_parquet, read_parquet_with_text
 from kernfed.tables.raw_table import Faults, RawTable, Source, TextTable
+from kernfed.wording import listed
+
+log = structlog.get_logger(__name__)
 
 _READERS = {"csv": read_csv, "parquet": read_parquet, "npz": read_npz}
 
@@ -32,18 +41,22 @@ def read(source: Source, *, may_be_empty: bool = False) -> RawTable:
         if name == "images":
             source.refuse("is a folder of images, which only a job with data.backbone reads; name a file")
         _check_is_file(source)
-        table = _READERS[name](source)
+        table = _READERS[name](source) if name in _READERS else read_arrow(source, _outside(source, name))
         return table if may_be_empty else _with_rows(source, table)
 
 
 def read_with_text(source: Source) -> tuple[TextTable, RawTable]:
-    """Read a CSV or Parquet file as text, and the columns that are wanted as numbers; gaps and infinities are left in.
+    """Read a file of any format but NPZ as text, and the wanted columns as numbers; gaps and infinities are left in.
 
     Raises:
         DataError: As of `read`.
     """
     with _readable(source):
-        text, table = (read_parquet_with_text if source.file.format == "parquet" else read_csv_with_text)(source)
+        name = source.file.format or "csv"
+        if name in outside.names():
+            text, table = read_arrow_with_text(source, _outside(source, name))
+        else:
+            text, table = (read_parquet_with_text if name == "parquet" else read_csv_with_text)(source)
     return text, _with_rows(source, table)
 
 
@@ -86,10 +99,11 @@ def _with_rows(source: Source, table: RawTable) -> RawTable:
 def _format(source: Source) -> str:
     if source.file.format is not None:
         return source.file.format
-    suffix = source.file.path.suffix.lower()
-    if suffix not in FORMATS:
-        source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to csv, parquet or npz")
-    return FORMATS[suffix]
+    found = format_by_suffix(source.file.path)
+    if found is None:
+        suffix, known = source.file.path.suffix.lower(), listed(["csv", "parquet", "npz", *outside.names()])
+        source.refuse(f"suffix {suffix!r} tells no format; set {source.key('format')} to one of {known}")
+    return found
 
 
 def _check_is_file(source: Source) -> None:
@@ -103,3 +117,25 @@ def _check_is_file(source: Source) -> None:
         source.refuse("is empty (0 bytes); write the data again")
     if not os.access(path, os.R_OK):
         source.refuse("permission denied; let the client's user read the file")
+
+
+def _outside(source: Source, name: str) -> pa.Table:
+    """A file by a format of a package from outside, as Arrow."""
+    point = plugins.find(plugins.TABLES, name)
+    if point is None:
+        source.refuse(f"format {name!r} needs a package that is not installed here; {plugins.told()}")
+    made = point.object(outside.TableFormat)
+    try:
+        found = made.read(source.file.path)
+    except (KernfedError, OSError, MemoryError):
+        raise
+    except Exception as err:  # whatever a stranger's reader does
+        log.exception("a table cannot be read", package=str(point.plugin), format=name)
+        source.refuse(
+            f"is no {name} file that package {point.plugin} can read ({type(err).__name__}: {err})",
+            public=f"is no {name} file that package {point.plugin} can read",
+        )
+    if not isinstance(found, pa.Table):
+        raise point.refuse(f"its reader gave {type(found).__name__} and no pyarrow.Table", "update or uninstall it")
+    source.require_room(found.nbytes)
+    return found.combine_chunks()

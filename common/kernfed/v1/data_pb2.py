@@ -26,51 +26,51 @@ from kernfed.v1 import features_pb2 as kernfed_dot_v1_dot_features__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kernfed/v1/data.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"\x9b\x03\n\nDataSchema\x12&\n\x04task\x18\x01 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\x0f\n\x07\x63lasses\x18\x04 \x03(\t\x12(\n\x07missing\x18\x05 \x01(\x0e\x32\x17.kernfed.v1.MissingRule\x12\x15\n\rtest_fraction\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x10\n\x08\x62\x61\x63kbone\x18\x08 \x01(\t\x12\x0f\n\x07\x63lipped\x18\t \x01(\x08\x12\'\n\x06ranges\x18\n \x03(\x0b\x32\x17.kernfed.v1.ColumnRange\x12\x17\n\x0f\x63opies_together\x18\x0b \x01(\x08\x12\x12\n\nby_content\x18\x0c \x01(\x08\x12\x11\n\ton_stream\x18\r \x01(\x08\x12\x11\n\tby_record\x18\x0e \x01(\x08\x12\'\n\x07\x63olumns\x18\x0f \x03(\x0b\x32\x16.kernfed.v1.ColumnPlan\x12\x1b\n\x13validation_fraction\x18\x10 \x01(\x01\"\xe5\x03\n\x0f\x44\x61taDescription\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x15\n\rnum_test_rows\x18\x02 \x01(\x04\x12\x18\n\x10num_dropped_rows\x18\x03 \x01(\x04\x12\x0f\n\x07\x63lasses\x18\x04 \x03(\t\x12\x14\n\x0c\x63lass_counts\x18\x05 \x03(\x04\x12 \n\x04mean\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08\x62\x61\x63kbone\x18\x08 \x01(\t\x12\x11\n\tdeviation\x18\t \x03(\x01\x12\x11\n\tmean_rest\x18\n \x03(\x01\x12\x10\n\x08\x66\x61r_rows\x18\x0b \x03(\x04\x12\x13\n\x0btarget_mean\x18\x0c \x01(\x01\x12\x18\n\x10target_deviation\x18\r \x01(\x01\x12\x18\n\x10num_outside_rows\x18\x0e \x01(\x04\x12\x14\n\x0coutside_rows\x18\x0f \x03(\x04\x12\x15\n\rfew_test_rows\x18\x10 \x01(\x08\x12\x1d\n\x15rare_classes_left_out\x18\x11 \x01(\x08\x12\x16\n\x0esparse_columns\x18\x12 \x03(\t\x12\x12\n\nblock_rows\x18\x13 \x01(\x04\x12\x12\n\ndealt_anew\x18\x14 \x01(\x08\"N\n\x13\x44\x65scribeDataRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12&\n\x06schema\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.DataSchema\"G\n\x0cStandardised\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x17\n\x0fmedian_distance\x18\x02 \x01(\x01\x12\x0c\n\x04ties\x18\x03 \x01(\x08\"\xc3\x01\n\x12StandardiseRequest\x12\x0f\n\x07\x63lasses\x18\x01 \x03(\t\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x17\n\x0fmedian_distance\x18\x04 \x01(\x08\x12\r\n\x05\x64rawn\x18\x05 \x01(\x08\x12\x0e\n\x06\x62ounds\x18\x07 \x03(\x01\x12\x0e\n\x06\x63hosen\x18\x08 \x01(\x08J\x04\x08\x06\x10\x07R\x05\x62ound\"P\n\x0e\x46\x65\x61turesMapped\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x17\n\x0fsparse_products\x18\x03 \x01(\x04\"d\n\x12MapFeaturesRequest\x12)\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x0e\n\x06\x63opies\x18\x03 \x01(\x04\"t\n\rMeanEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12(\n\x0c\x66\x65\x61ture_mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"A\n\x14MeanEmbeddingRequest\x12\x14\n\x0cnum_features\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\"\x1b\n\x07\x43\x65ntred\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"b\n\rCentreRequest\x12(\n\x0c\x66\x65\x61ture_mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"8\n\x0b\x43olumnRange\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\x0b\n\x03low\x18\x02 \x01(\x01\x12\x0c\n\x04high\x18\x03 \x01(\x01\"P\n\x0b\x43olumnFound\x12\x0e\n\x06levels\x18\x01 \x03(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x11\n\tdeviation\x18\x04 \x01(\x01\"8\n\x0c\x46oundColumns\x12(\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x17.kernfed.v1.ColumnFound\"\x91\x02\n\nColumnPlan\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.ColumnKind\x12(\n\x07missing\x18\x03 \x01(\x0e\x32\x17.kernfed.v1.MissingRule\x12\x0f\n\x07settled\x18\x04 \x01(\x08\x12\x0c\n\x04\x66ill\x18\x05 \x01(\x01\x12\x0c\n\x04unit\x18\x06 \x01(\t\x12\r\n\x05log1p\x18\x07 \x01(\x08\x12\x0c\n\x04\x63lip\x18\x08 \x03(\x01\x12\x0e\n\x06levels\x18\t \x03(\t\x12(\n\x07unknown\x18\n \x01(\x0e\x32\x17.kernfed.v1.UnknownRule\x12\x12\n\nleast_rows\x18\x0b \x01(\x04\x12\r\n\x05since\x18\x0c \x01(\t\"N\n\x12\x46indColumnsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\'\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x16.kernfed.v1.ColumnPlan*\x87\x01\n\x0cLearningTask\x12\x1d\n\x19LEARNING_TASK_UNSPECIFIED\x10\x00\x12\x1c\n\x18LEARNING_TASK_REGRESSION\x10\x01\x12\x18\n\x14LEARNING_TASK_BINARY\x10\x02\x12 \n\x1cLEARNING_TASK_CLASSIFICATION\x10\x03*\x93\x01\n\x0bMissingRule\x12\x1c\n\x18MISSING_RULE_UNSPECIFIED\x10\x00\x12\x17\n\x13MISSING_RULE_REFUSE\x10\x01\x12\x1a\n\x16MISSING_RULE_DROP_ROWS\x10\x02\x12\x15\n\x11MISSING_RULE_MEAN\x10\x03\x12\x1a\n\x16MISSING_RULE_INDICATOR\x10\x04*\xa3\x01\n\nColumnKind\x12\x1b\n\x17\x43OLUMN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OLUMN_KIND_NUMBER\x10\x01\x12\x18\n\x14\x43OLUMN_KIND_CATEGORY\x10\x02\x12\x17\n\x13\x43OLUMN_KIND_ORDINAL\x10\x03\x12\x17\n\x13\x43OLUMN_KIND_BOOLEAN\x10\x04\x12\x14\n\x10\x43OLUMN_KIND_DATE\x10\x05*v\n\x0bUnknownRule\x12\x1c\n\x18UNKNOWN_RULE_UNSPECIFIED\x10\x00\x12\x17\n\x13UNKNOWN_RULE_REFUSE\x10\x01\x12\x16\n\x12UNKNOWN_RULE_OTHER\x10\x02\x12\x18\n\x14UNKNOWN_RULE_MISSING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kernfed/v1/data.proto\x12\nkernfed.v1\x1a\x19kernfed/v1/features.proto\x1a\x17kernfed/v1/tensor.proto\"\x9b\x03\n\nDataSchema\x12&\n\x04task\x18\x01 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\x0f\n\x07\x63lasses\x18\x04 \x03(\t\x12(\n\x07missing\x18\x05 \x01(\x0e\x32\x17.kernfed.v1.MissingRule\x12\x15\n\rtest_fraction\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x10\n\x08\x62\x61\x63kbone\x18\x08 \x01(\t\x12\x0f\n\x07\x63lipped\x18\t \x01(\x08\x12\'\n\x06ranges\x18\n \x03(\x0b\x32\x17.kernfed.v1.ColumnRange\x12\x17\n\x0f\x63opies_together\x18\x0b \x01(\x08\x12\x12\n\nby_content\x18\x0c \x01(\x08\x12\x11\n\ton_stream\x18\r \x01(\x08\x12\x11\n\tby_record\x18\x0e \x01(\x08\x12\'\n\x07\x63olumns\x18\x0f \x03(\x0b\x32\x16.kernfed.v1.ColumnPlan\x12\x1b\n\x13validation_fraction\x18\x10 \x01(\x01\"\xe5\x03\n\x0f\x44\x61taDescription\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x15\n\rnum_test_rows\x18\x02 \x01(\x04\x12\x18\n\x10num_dropped_rows\x18\x03 \x01(\x04\x12\x0f\n\x07\x63lasses\x18\x04 \x03(\t\x12\x14\n\x0c\x63lass_counts\x18\x05 \x03(\x04\x12 \n\x04mean\x18\x06 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0bsum_squares\x18\x07 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08\x62\x61\x63kbone\x18\x08 \x01(\t\x12\x11\n\tdeviation\x18\t \x03(\x01\x12\x11\n\tmean_rest\x18\n \x03(\x01\x12\x10\n\x08\x66\x61r_rows\x18\x0b \x03(\x04\x12\x13\n\x0btarget_mean\x18\x0c \x01(\x01\x12\x18\n\x10target_deviation\x18\r \x01(\x01\x12\x18\n\x10num_outside_rows\x18\x0e \x01(\x04\x12\x14\n\x0coutside_rows\x18\x0f \x03(\x04\x12\x15\n\rfew_test_rows\x18\x10 \x01(\x08\x12\x1d\n\x15rare_classes_left_out\x18\x11 \x01(\x08\x12\x16\n\x0esparse_columns\x18\x12 \x03(\t\x12\x12\n\nblock_rows\x18\x13 \x01(\x04\x12\x12\n\ndealt_anew\x18\x14 \x01(\x08\"_\n\x13\x44\x65scribeDataRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12&\n\x06schema\x18\x02 \x01(\x0b\x32\x16.kernfed.v1.DataSchema\x12\x0f\n\x07plugins\x18\x03 \x03(\t\"G\n\x0cStandardised\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x17\n\x0fmedian_distance\x18\x02 \x01(\x01\x12\x0c\n\x04ties\x18\x03 \x01(\x08\"\xc3\x01\n\x12StandardiseRequest\x12\x0f\n\x07\x63lasses\x18\x01 \x03(\t\x12 \n\x04mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tdeviation\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x17\n\x0fmedian_distance\x18\x04 \x01(\x08\x12\r\n\x05\x64rawn\x18\x05 \x01(\x08\x12\x0e\n\x06\x62ounds\x18\x07 \x03(\x01\x12\x0e\n\x06\x63hosen\x18\x08 \x01(\x08J\x04\x08\x06\x10\x07R\x05\x62ound\"P\n\x0e\x46\x65\x61turesMapped\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x17\n\x0fsparse_products\x18\x03 \x01(\x04\"d\n\x12MapFeaturesRequest\x12)\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.FeatureSpec\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\x12\x0e\n\x06\x63opies\x18\x03 \x01(\x04\"t\n\rMeanEmbedding\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12(\n\x0c\x66\x65\x61ture_mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"A\n\x14MeanEmbeddingRequest\x12\x14\n\x0cnum_features\x18\x01 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x02 \x01(\x04\"\x1b\n\x07\x43\x65ntred\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"b\n\rCentreRequest\x12(\n\x0c\x66\x65\x61ture_mean\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\'\n\x0btarget_mean\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"8\n\x0b\x43olumnRange\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\x0b\n\x03low\x18\x02 \x01(\x01\x12\x0c\n\x04high\x18\x03 \x01(\x01\"P\n\x0b\x43olumnFound\x12\x0e\n\x06levels\x18\x01 \x03(\t\x12\x10\n\x08num_rows\x18\x02 \x01(\x04\x12\x0c\n\x04mean\x18\x03 \x01(\x01\x12\x11\n\tdeviation\x18\x04 \x01(\x01\"8\n\x0c\x46oundColumns\x12(\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x17.kernfed.v1.ColumnFound\"\x91\x02\n\nColumnPlan\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.kernfed.v1.ColumnKind\x12(\n\x07missing\x18\x03 \x01(\x0e\x32\x17.kernfed.v1.MissingRule\x12\x0f\n\x07settled\x18\x04 \x01(\x08\x12\x0c\n\x04\x66ill\x18\x05 \x01(\x01\x12\x0c\n\x04unit\x18\x06 \x01(\t\x12\r\n\x05log1p\x18\x07 \x01(\x08\x12\x0c\n\x04\x63lip\x18\x08 \x03(\x01\x12\x0e\n\x06levels\x18\t \x03(\t\x12(\n\x07unknown\x18\n \x01(\x0e\x32\x17.kernfed.v1.UnknownRule\x12\x12\n\nleast_rows\x18\x0b \x01(\x04\x12\r\n\x05since\x18\x0c \x01(\t\"N\n\x12\x46indColumnsRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\'\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x16.kernfed.v1.ColumnPlan*\x87\x01\n\x0cLearningTask\x12\x1d\n\x19LEARNING_TASK_UNSPECIFIED\x10\x00\x12\x1c\n\x18LEARNING_TASK_REGRESSION\x10\x01\x12\x18\n\x14LEARNING_TASK_BINARY\x10\x02\x12 \n\x1cLEARNING_TASK_CLASSIFICATION\x10\x03*\x93\x01\n\x0bMissingRule\x12\x1c\n\x18MISSING_RULE_UNSPECIFIED\x10\x00\x12\x17\n\x13MISSING_RULE_REFUSE\x10\x01\x12\x1a\n\x16MISSING_RULE_DROP_ROWS\x10\x02\x12\x15\n\x11MISSING_RULE_MEAN\x10\x03\x12\x1a\n\x16MISSING_RULE_INDICATOR\x10\x04*\xa3\x01\n\nColumnKind\x12\x1b\n\x17\x43OLUMN_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OLUMN_KIND_NUMBER\x10\x01\x12\x18\n\x14\x43OLUMN_KIND_CATEGORY\x10\x02\x12\x17\n\x13\x43OLUMN_KIND_ORDINAL\x10\x03\x12\x17\n\x13\x43OLUMN_KIND_BOOLEAN\x10\x04\x12\x14\n\x10\x43OLUMN_KIND_DATE\x10\x05*v\n\x0bUnknownRule\x12\x1c\n\x18UNKNOWN_RULE_UNSPECIFIED\x10\x00\x12\x17\n\x13UNKNOWN_RULE_REFUSE\x10\x01\x12\x16\n\x12UNKNOWN_RULE_OTHER\x10\x02\x12\x18\n\x14UNKNOWN_RULE_MISSING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.data_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEARNINGTASK']._serialized_start=2395
-  _globals['_LEARNINGTASK']._serialized_end=2530
-  _globals['_MISSINGRULE']._serialized_start=2533
-  _globals['_MISSINGRULE']._serialized_end=2680
-  _globals['_COLUMNKIND']._serialized_start=2683
-  _globals['_COLUMNKIND']._serialized_end=2846
-  _globals['_UNKNOWNRULE']._serialized_start=2848
-  _globals['_UNKNOWNRULE']._serialized_end=2966
+  _globals['_LEARNINGTASK']._serialized_start=2412
+  _globals['_LEARNINGTASK']._serialized_end=2547
+  _globals['_MISSINGRULE']._serialized_start=2550
+  _globals['_MISSINGRULE']._serialized_end=2697
+  _globals['_COLUMNKIND']._serialized_start=2700
+  _globals['_COLUMNKIND']._serialized_end=2863
+  _globals['_UNKNOWNRULE']._serialized_start=2865
+  _globals['_UNKNOWNRULE']._serialized_end=2983
   _globals['_DATASCHEMA']._serialized_start=90
   _globals['_DATASCHEMA']._serialized_end=501
   _globals['_DATADESCRIPTION']._serialized_start=504
   _globals['_DATADESCRIPTION']._serialized_end=989
   _globals['_DESCRIBEDATAREQUEST']._serialized_start=991
-  _globals['_DESCRIBEDATAREQUEST']._serialized_end=1069
-  _globals['_STANDARDISED']._serialized_start=1071
-  _globals['_STANDARDISED']._serialized_end=1142
-  _globals['_STANDARDISEREQUEST']._serialized_start=1145
-  _globals['_STANDARDISEREQUEST']._serialized_end=1340
-  _globals['_FEATURESMAPPED']._serialized_start=1342
-  _globals['_FEATURESMAPPED']._serialized_end=1422
-  _globals['_MAPFEATURESREQUEST']._serialized_start=1424
-  _globals['_MAPFEATURESREQUEST']._serialized_end=1524
-  _globals['_MEANEMBEDDING']._serialized_start=1526
-  _globals['_MEANEMBEDDING']._serialized_end=1642
-  _globals['_MEANEMBEDDINGREQUEST']._serialized_start=1644
-  _globals['_MEANEMBEDDINGREQUEST']._serialized_end=1709
-  _globals['_CENTRED']._serialized_start=1711
-  _globals['_CENTRED']._serialized_end=1738
-  _globals['_CENTREREQUEST']._serialized_start=1740
-  _globals['_CENTREREQUEST']._serialized_end=1838
-  _globals['_COLUMNRANGE']._serialized_start=1840
-  _globals['_COLUMNRANGE']._serialized_end=1896
-  _globals['_COLUMNFOUND']._serialized_start=1898
-  _globals['_COLUMNFOUND']._serialized_end=1978
-  _globals['_FOUNDCOLUMNS']._serialized_start=1980
-  _globals['_FOUNDCOLUMNS']._serialized_end=2036
-  _globals['_COLUMNPLAN']._serialized_start=2039
-  _globals['_COLUMNPLAN']._serialized_end=2312
-  _globals['_FINDCOLUMNSREQUEST']._serialized_start=2314
-  _globals['_FINDCOLUMNSREQUEST']._serialized_end=2392
+  _globals['_DESCRIBEDATAREQUEST']._serialized_end=1086
+  _globals['_STANDARDISED']._serialized_start=1088
+  _globals['_STANDARDISED']._serialized_end=1159
+  _globals['_STANDARDISEREQUEST']._serialized_start=1162
+  _globals['_STANDARDISEREQUEST']._serialized_end=1357
+  _globals['_FEATURESMAPPED']._serialized_start=1359
+  _globals['_FEATURESMAPPED']._serialized_end=1439
+  _globals['_MAPFEATURESREQUEST']._serialized_start=1441
+  _globals['_MAPFEATURESREQUEST']._serialized_end=1541
+  _globals['_MEANEMBEDDING']._serialized_start=1543
+  _globals['_MEANEMBEDDING']._serialized_end=1659
+  _globals['_MEANEMBEDDINGREQUEST']._serialized_start=1661
+  _globals['_MEANEMBEDDINGREQUEST']._serialized_end=1726
+  _globals['_CENTRED']._serialized_start=1728
+  _globals['_CENTRED']._serialized_end=1755
+  _globals['_CENTREREQUEST']._serialized_start=1757
+  _globals['_CENTREREQUEST']._serialized_end=1855
+  _globals['_COLUMNRANGE']._serialized_start=1857
+  _globals['_COLUMNRANGE']._serialized_end=1913
+  _globals['_COLUMNFOUND']._serialized_start=1915
+  _globals['_COLUMNFOUND']._serialized_end=1995
+  _globals['_FOUNDCOLUMNS']._serialized_start=1997
+  _globals['_FOUNDCOLUMNS']._serialized_end=2053
+  _globals['_COLUMNPLAN']._serialized_start=2056
+  _globals['_COLUMNPLAN']._serialized_end=2329
+  _globals['_FINDCOLUMNSREQUEST']._serialized_start=2331
+  _globals['_FINDCOLUMNSREQUEST']._serialized_end=2409
 # @@protoc_insertion_point(module_scope)

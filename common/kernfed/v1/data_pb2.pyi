@@ -368,20 +368,26 @@ class DescribeDataRequest(google.protobuf.message.Message):
 
     DATASET_FIELD_NUMBER: builtins.int
     SCHEMA_FIELD_NUMBER: builtins.int
+    PLUGINS_FIELD_NUMBER: builtins.int
     dataset: builtins.str
     """Data set of the client file. At most 256 characters."""
     @property
     def schema(self) -> Global___DataSchema:
         """The job's demands on every client's data set."""
 
+    @property
+    def plugins(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Packages from outside that the job uses at its clients, each as `name version`. At most 64 items."""
+
     def __init__(
         self,
         *,
         dataset: builtins.str = ...,
         schema: Global___DataSchema | None = ...,
+        plugins: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["schema", b"schema"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "schema", b"schema"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "plugins", b"plugins", "schema", b"schema"]) -> None: ...
 
 Global___DescribeDataRequest: typing_extensions.TypeAlias = DescribeDataRequest
 

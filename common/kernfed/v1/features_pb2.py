@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/features.proto\x12\nkernfed.v1\"\xc0\x01\n\x0b\x46\x65\x61tureSpec\x12\"\n\x06kernel\x18\x01 \x01(\x0e\x32\x12.kernfed.v1.Kernel\x12%\n\x04\x66orm\x18\x02 \x01(\x0e\x32\x17.kernfed.v1.FeatureForm\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x14\n\x0clengthscales\x18\x04 \x03(\x01\x12\x17\n\x0fnum_frequencies\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x14\n\x0cnum_features\x18\x07 \x01(\x04*\x9e\x01\n\x06Kernel\x12\x16\n\x12KERNEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fKERNEL_GAUSSIAN\x10\x01\x12\x12\n\x0eKERNEL_LAPLACE\x10\x02\x12\x13\n\x0fKERNEL_MATERN32\x10\x03\x12\x13\n\x0fKERNEL_MATERN52\x10\x04\x12\x11\n\rKERNEL_LINEAR\x10\x05\x12\x16\n\x12KERNEL_POLYNOMIAL2\x10\x06*\x9b\x01\n\x0b\x46\x65\x61tureForm\x12\x1c\n\x18\x46\x45\x41TURE_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x45\x41TURE_FORM_COSINE\x10\x01\x12\x1c\n\x18\x46\x45\x41TURE_FORM_SINE_COSINE\x10\x02\x12\x1c\n\x18\x46\x45\x41TURE_FORM_HALF_COSINE\x10\x03\x12\x19\n\x15\x46\x45\x41TURE_FORM_NYSTROEM\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernfed/v1/features.proto\x12\nkernfed.v1\"\xcd\x01\n\x0b\x46\x65\x61tureSpec\x12\"\n\x06kernel\x18\x01 \x01(\x0e\x32\x12.kernfed.v1.Kernel\x12%\n\x04\x66orm\x18\x02 \x01(\x0e\x32\x17.kernfed.v1.FeatureForm\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x14\n\x0clengthscales\x18\x04 \x03(\x01\x12\x17\n\x0fnum_frequencies\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x14\n\x0cnum_features\x18\x07 \x01(\x04\x12\x0b\n\x03law\x18\x08 \x01(\t*\x9e\x01\n\x06Kernel\x12\x16\n\x12KERNEL_UNSPECIFIED\x10\x00\x12\x13\n\x0fKERNEL_GAUSSIAN\x10\x01\x12\x12\n\x0eKERNEL_LAPLACE\x10\x02\x12\x13\n\x0fKERNEL_MATERN32\x10\x03\x12\x13\n\x0fKERNEL_MATERN52\x10\x04\x12\x11\n\rKERNEL_LINEAR\x10\x05\x12\x16\n\x12KERNEL_POLYNOMIAL2\x10\x06*\x9b\x01\n\x0b\x46\x65\x61tureForm\x12\x1c\n\x18\x46\x45\x41TURE_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x45\x41TURE_FORM_COSINE\x10\x01\x12\x1c\n\x18\x46\x45\x41TURE_FORM_SINE_COSINE\x10\x02\x12\x1c\n\x18\x46\x45\x41TURE_FORM_HALF_COSINE\x10\x03\x12\x19\n\x15\x46\x45\x41TURE_FORM_NYSTROEM\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.features_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KERNEL']._serialized_start=237
-  _globals['_KERNEL']._serialized_end=395
-  _globals['_FEATUREFORM']._serialized_start=398
-  _globals['_FEATUREFORM']._serialized_end=553
+  _globals['_KERNEL']._serialized_start=250
+  _globals['_KERNEL']._serialized_end=408
+  _globals['_FEATUREFORM']._serialized_start=411
+  _globals['_FEATUREFORM']._serialized_end=566
   _globals['_FEATURESPEC']._serialized_start=42
-  _globals['_FEATURESPEC']._serialized_end=234
+  _globals['_FEATURESPEC']._serialized_end=247
 # @@protoc_insertion_point(module_scope)

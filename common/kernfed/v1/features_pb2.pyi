@@ -114,6 +114,7 @@ class FeatureSpec(google.protobuf.message.Message):
     NUM_FREQUENCIES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     NUM_FEATURES_FIELD_NUMBER: builtins.int
+    LAW_FIELD_NUMBER: builtins.int
     kernel: Global___Kernel.ValueType
     """Kernels of the feature map; ℓ is the lengthscale, per column where several are given."""
     form: Global___FeatureForm.ValueType
@@ -127,6 +128,10 @@ class FeatureSpec(google.protobuf.message.Message):
     num_features: builtins.int
     """Numbers per row after the map; follows from the rest, stated so that both ends can check it. From 1 to 20,000,000.
     Binds M.
+    """
+    law: builtins.str
+    """Law of the frequencies that a package from outside brings, as `package:name`, in place of the kernel's; empty: the
+    kernel's. At most 256 characters.
     """
     @property
     def lengthscales(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
@@ -142,7 +147,8 @@ class FeatureSpec(google.protobuf.message.Message):
         num_frequencies: builtins.int = ...,
         seed: builtins.int = ...,
         num_features: builtins.int = ...,
+        law: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["form", b"form", "kernel", b"kernel", "lengthscales", b"lengthscales", "num_columns", b"num_columns", "num_features", b"num_features", "num_frequencies", b"num_frequencies", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["form", b"form", "kernel", b"kernel", "law", b"law", "lengthscales", b"lengthscales", "num_columns", b"num_columns", "num_features", b"num_features", "num_frequencies", b"num_frequencies", "seed", b"seed"]) -> None: ...
 
 Global___FeatureSpec: typing_extensions.TypeAlias = FeatureSpec

@@ -1,7 +1,8 @@
 """Messages to payloads and back, by reflection: a dataclass `Gradient` is the protobuf message `kernfed.v1.Gradient`.
 
 Field names and types agree one to one (a test checks every message), so a method adds its dataclasses and its
-.proto file and no conversion code.
+.proto file and no conversion code. Classes of messages from outside are made when they are first needed
+(`kernfed.wire.outside`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import kernfed.v1
 from kernfed.arrays import Array
 from kernfed.errors import WireError
 from kernfed.federation.messages.base import Dims, FieldInfo, Message, all_finite, fields_of, validate
+from kernfed.wire.outside import is_outside, made_class
 from kernfed.wire.payload import (
     MAX_HEADER_BYTES,
     Payload,
@@ -48,8 +50,9 @@ def _proto_classes() -> dict[str, type[ProtoMessage]]:
 
 
 def proto_class(cls: type) -> type[ProtoMessage]:
-    """The generated class of a message dataclass."""
-    return _proto_classes()[cls.__name__]
+    """The generated class of a message dataclass; of one from outside it is made here."""
+    generated = _proto_classes()
+    return made_class(cls, enum_prefix) if is_outside(cls) else generated[cls.__name__]
 
 
 def enum_prefix(cls: type[enum.Enum]) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import structlog
 
+from kernfed import plugins
 from kernfed.errors import ConfigError, DataError, DivergedError, KernfedError, NumericalError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.former import Former, former_of
 from kernfed.jobs.job_file import JobFile, named_files
+from kernfed.jobs.plugins_used import PluginsFinding, used_by
 from kernfed.methods.base import Begins, Needs
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
@@ -71,8 +73,11 @@ async def execute(
     if "cohort.min_rows_fraction" not in job.unused_keys():
         cohort.count_rows(job.cohort.min_rows_fraction)
     needs = method_of(job.method).needs(job.method)
+    if used := used_by(job, workflow.run.__module__):
+        run.publish(PluginsFinding(used))
     if needs is Needs.NOTHING:
-        await workflow.run(None, job.method, cohort, run)
+        with _of_plugin(job, workflow):
+            await workflow.run(None, job.method, cohort, run)
         _tell_end(run, None, workflow)
         return None
     files = await asyncio.to_thread(_read_files, job, read_file) if named_files(job) else {}
@@ -123,7 +128,8 @@ async def _carry_out(
         setup = dataclasses.replace(setup, files=files)
     _leave_linear(job, setup, workflow, cohort, run)
     try:
-        left = await workflow.run(setup, job.method, cohort, run)
+        with _of_plugin(job, workflow):
+            left = await workflow.run(setup, job.method, cohort, run)
         _refuse_far_off(job, cohort, run)
     except NumericalError as err:
         run.tell_odd()
@@ -163,6 +169,11 @@ async def _carry_out(
     if isinstance(left, np.ndarray):
         return await asyncio.to_thread(workflow.model, job, setup, left)
     return left
+
+
+def _of_plugin(job: JobFile, workflow: Workflow) -> contextlib.AbstractContextManager[None]:
+    """While the method's loop runs: what it raises is told as of its package, where that is one from outside."""
+    return plugins.blamed(plugins.owner(workflow.run.__module__), f"method {job.method.name}", tell=True)
 
 
 def _began(run: Run) -> str:

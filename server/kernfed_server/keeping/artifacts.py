@@ -24,6 +24,7 @@ from kernfed.federation.messages.catalogue import message_modules
 from kernfed.jobs.info import ArtifactInfo, JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.metrics_file import write_metrics
+from kernfed.jobs.plugins_used import PluginsFinding
 from kernfed.methods.finding import ResolvedFinding
 from kernfed.methods.shares import SharesFinding
 from kernfed.numeric_platform import numeric_platform
@@ -109,6 +110,7 @@ def job_record(
         "settings": info.settings or file.plan(),
         "resolved": _resolved(events),
         "shares": _last_finding(events, SharesFinding.name),
+        "plugins": _plugins(events),
         "notes": _notes(events),
         "failures": _failures(events),
         "answers": {
@@ -256,6 +258,17 @@ def _last_finding(events: Sequence[NumberedEvent], name: str) -> Mapping[str, An
     """The last finding of a name, as JSON values; empty where there is none."""
     found = [e.event.finding for e in events if e.event.message == name and e.event.finding is not None]
     return found[-1] if found else {}
+
+
+def _plugins(events: Sequence[NumberedEvent]) -> dict[str, Any]:
+    """Packages from outside that the job used; a coordinator that started anew may have had other releases before."""
+    of_lives = [e.event.finding for e in events if e.event.message == PluginsFinding.name and e.event.finding]
+    told: dict[str, Any] = {}
+    for finding in of_lives:
+        for name, used in finding["packages"].items():
+            before = told.get(name, {"releases": []})["releases"]
+            told[name] = {**used, "releases": before if used["version"] in before else [*before, used["version"]]}
+    return told
 
 
 def _closes_round(numbered: NumberedEvent) -> bool:

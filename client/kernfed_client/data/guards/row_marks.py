@@ -11,7 +11,7 @@ import hashlib
 from collections import deque
 
 from kernfed.arrays import Integers
-from kernfed.jobs.client_file import FORMATS, PartitionFile
+from kernfed.jobs.client_file import PartitionFile, format_by_suffix
 
 RECENT = 64
 """Lines that are looked at for one that comes again."""
@@ -49,7 +49,7 @@ def marks_of_file(file: PartitionFile, row_numbers: Integers) -> list[int]:
     Raises:
         OSError: It cannot be read.
     """
-    if (file.format or FORMATS.get(file.path.suffix.lower())) == "csv":
+    if (file.format or format_by_suffix(file.path)) == "csv":
         marks, of_lines = RowMarks(), [-1]
         with file.path.open("rb") as data:
             of_lines.extend(marks.add(line) if line.strip() else -1 for line in data)  # blank lines are no rows

@@ -202,6 +202,8 @@ class DescribeDataRequest(Request[DataDescription]):
     dataset: Name
     """Data set of the client file."""
     schema: DataSchema
+    plugins: Annotated[tuple[str, ...], MaxLength(64)] = ()
+    """Packages from outside that the job uses at its clients, each as `name version`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 
 from kernfed.arrays import Floats
 from kernfed.errors import DataError
-from kernfed.jobs.client_file import FORMATS, PartitionFile
+from kernfed.jobs.client_file import PartitionFile, format_by_suffix
 from kernfed.tables.raw_table import Source
 
 _MOST_HEADER = 4096
@@ -43,7 +43,7 @@ def read_points(path: Path, features: tuple[str, ...]) -> Floats:
     """
     from kernfed.tables.read import read, refuse_gaps  # noqa: PLC0415  # the coordinator's image has no pyarrow
 
-    file = PartitionFile(path=path, format=FORMATS.get(path.suffix.lower(), "csv"))
+    file = PartitionFile(path=path, format=format_by_suffix(path) or "csv")
     settings = {"path": "method.public, which is relative to the job file"}
     source = Source(file, str(path), features, setting=settings.get)
     return refuse_gaps(source, read(source), "public points must be complete: correct it or leave the row out").x

@@ -1,4 +1,4 @@
-"""The loop of the method, as a paper would print it."""
+"""The loop of both methods, as a paper would print it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import numpy as np
 from kernfed.arrays import Array
 from kernfed.federation.cohort import Cohort
 from kernfed.methods.ridge.messages import GradientDescentRequest
-from kernfed_median.shared.method import MedianSettings
+from kernfed_median.coordinator.rules import median, trimmed_mean
+from kernfed_median.shared.method import RobustSettings, TrimmedMeanSettings
 from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
-from kernfed_server.methods.base import Workflow, local_ridge
+from kernfed_server.methods.base import Workflow, alike, local_ridge
 
 
-async def run(setup: Setup, settings: MedianSettings, cohort: Cohort, run: Run) -> Array | None:
-    """From W = 0, each round takes the median of the clients' weights after local steps, entry by entry.
+async def run(setup: Setup, settings: RobustSettings, cohort: Cohort, run: Run) -> Array | None:
+    """From W = 0, each round combines the clients' weights after local steps by the method's rule, entry by entry.
 
     What leaves a client: its updated weights in every round. The coordinator learns each client's update.
 
@@ -32,7 +33,9 @@ async def run(setup: Setup, settings: MedianSettings, cohort: Cohort, run: Run) 
             seed=0,
         )
         replies = await cohort.ask(request)
-        weights = np.median([reply.weights for reply in replies.values()], axis=0)
+        stacked = np.stack([reply.weights for reply in replies.values()])
+        trims = isinstance(settings, TrimmedMeanSettings)
+        weights = trimmed_mean(stacked, settings.trim) if trims else median(stacked)
         metrics = None
         if run.evaluates(round_num, settings.rounds):
             metrics = await evaluate(setup, cohort, run, weights)
@@ -40,4 +43,5 @@ async def run(setup: Setup, settings: MedianSettings, cohort: Cohort, run: Run) 
     return weights
 
 
-WORKFLOWS = {"median": Workflow(run, local_ridge)}
+_ROBUST = Workflow(run, local_ridge, weights=alike)
+WORKFLOWS = {"median": _ROBUST, "trimmed-mean": _ROBUST}

@@ -140,7 +140,7 @@ class Chooser:
             if spec.kernel not in RANDOM_KERNELS:
                 return None
             num = max(1, num * most // spec.num_features)
-        tried = make_spec(spec.kernel, spec.form, spec.num_columns, scales, num, spec.seed)
+        tried = make_spec(spec.kernel, spec.form, spec.num_columns, scales, num, spec.seed, spec.law)
         return TrainingFoldSumsRequest(features=tried, num_folds=FOLDS, num_outputs=self.num_outputs)
 
     def _why(self, clients: Sequence[str], by_policy: str) -> str:

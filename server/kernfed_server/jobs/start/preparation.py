@@ -19,6 +19,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.features.kernels import EXACT_KERNELS
+from kernfed.features.law import full_name
 from kernfed.features.spec import FeatureForm, FeatureSpec, fingerprint, make_spec
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
@@ -54,6 +55,7 @@ from kernfed_server.jobs.start.taking import (
     asked_schema,
     centre_request,
     check_fingerprint,
+    describe_request,
     map_request,
     standardise_request,
 )
@@ -156,7 +158,7 @@ async def prepare(
 
     later = LaterDescription(schema, cohort, run)
     described = await gate.ask(
-        DescribeDataRequest(dataset=job.cohort.dataset, schema=schema),
+        describe_request(job, schema),
         check=lambda _, description: check_description(schema, description),
         later=later,
     )
@@ -359,7 +361,8 @@ def agree_features(
                 scale = [agreed.value * float(part) for part in parts]
                 run.note(_told_parts(job.data.features if job.data else [], parts))
     assert job.data is not None  # noqa: S101  # checked by the caller
-    return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed)
+    law = full_name(section.law) if section.law else ""
+    return make_spec(section.kernel, section.form, len(job.data.features), scale, section.num_frequencies, seed, law)
 
 
 async def _tell_rank(spec: FeatureSpec, run: Run) -> None:

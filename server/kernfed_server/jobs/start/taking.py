@@ -20,6 +20,7 @@ from kernfed.federation.messages.data import (
     StandardiseRequest,
 )
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale
+from kernfed.jobs.plugins_used import asked_of_clients
 from kernfed.maths.tasks import TASKS
 from kernfed.methods.base import COLUMNS
 from kernfed.methods.shared_settings import AUTO
@@ -32,6 +33,11 @@ def asked_schema(job: JobFile, earlier: Earlier | None) -> DataSchema:
     """The schema by which clients read their data, with the classes of an earlier job."""
     schema = data_schema(job)
     return schema if earlier is None else replace(schema, classes=earlier.agreement.classes)
+
+
+def describe_request(job: JobFile, schema: DataSchema) -> DescribeDataRequest:
+    """Describe the data set by the schema, with the job's packages from outside as they are installed here."""
+    return DescribeDataRequest(dataset=job.cohort.dataset, schema=schema, plugins=asked_of_clients(job))
 
 
 def standardise_request(
@@ -97,7 +103,7 @@ async def recall(
     later = LaterDescription(schema, cohort, run, agreement.backbone, agreement.descriptions)
     known = cohort.num_rows
     cohort.register_rows({c: n for c, n in agreement.num_rows.items() if c not in known})
-    cohort.recall(DescribeDataRequest(dataset=job.cohort.dataset, schema=schema), later)
+    cohort.recall(describe_request(job, schema), later)
     scales = agreement.mean, agreement.deviation, agreement.bounds
     cohort.recall(standardise_request(job, agreement.classes, *scales))
     if not agreement.fingerprint:
