@@ -108,5 +108,5 @@ def _file(cls: type) -> descriptor_pb2.FileDescriptorProto:
 
 def _added(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())  # type: ignore[no-untyped-call]  # its stubs have no types
+    pool.AddSerializedFile(file.SerializeToString())
     return pool

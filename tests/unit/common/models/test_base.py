@@ -43,7 +43,7 @@ def test_a_format_from_outside_is_loaded(tmp_path: Path) -> None:
     """Its package gets the folder, unless the format is one of our own."""
     made = folder(tmp_path, "acme.tree/1")
     assert load(made, {}, PAIR) == ("a tree", "model")  # type: ignore[comparison-overlap]  # no model at all
-    assert load(made, {"acme.tree/1": lambda _: "ours"}, PAIR) == "ours"  # type: ignore[arg-type,comparison-overlap,dict-item,return-value]  # as above
+    assert load(made, {"acme.tree/1": lambda _: "ours"}, PAIR) == "ours"  # type: ignore[comparison-overlap,dict-item,return-value]  # as above
 
 
 def test_a_format_that_nobody_loads_names_those_there_are(tmp_path: Path) -> None:
