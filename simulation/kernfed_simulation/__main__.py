@@ -1,7 +1,9 @@
-"""`kernfed-simulate`: a whole federation in one process, with the pooled reference beside it."""
+"""`kernfed-simulate`: a whole federation on one machine, with the pooled reference beside it."""
 
 from __future__ import annotations
 
+import enum
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,14 @@ import typer
 from kernfed.cli.output import DebugOption, JsonOption, VersionOption, common_options, log_to_stderr, run_app
 from kernfed.cli.sweep_options import RepeatsOption, ValidationOption, sweep_numbers
 from kernfed.errors import ConfigError
+
+
+class Engine(enum.StrEnum):
+    """Where the clients of a simulation compute."""
+
+    ONE = "one"
+    PROCESSES = "processes"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -37,12 +47,18 @@ def simulate_command(
     ] = None,
     validation: ValidationOption = None,
     repeats: RepeatsOption = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Where the clients compute: in this process, or in processes that share them.")
+    ] = Engine.ONE,
+    workers: Annotated[
+        int | None, typer.Option(help="With --engine processes: how many; unset: one a CPU.", min=1, max=256)
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder of --out if it exists.")] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
     show_version: VersionOption = False,
 ) -> None:
-    """Run a job on a federation in this one process, and on all rows pooled, which a real federation cannot.
+    """Run a job on a federation on this one machine, and on all rows pooled, which a real federation cannot.
 
     Steps and workflows are those of a real federation: the same job on the same data gives the same model.
     """
@@ -57,11 +73,16 @@ def simulate_command(
         parsed = parsed.model_copy(update={"seed": seed})
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
+    if workers is not None and engine is not Engine.PROCESSES:
+        raise ConfigError("--workers is for --engine processes; add that, or leave it out")
+    if sweep and engine is not Engine.ONE:
+        raise ConfigError("--sweep runs its jobs in one process; leave --engine out, or run a job at a time")
+    processes = 0 if engine is Engine.ONE else workers or os.cpu_count() or 1
     from kernfed_simulation import command  # noqa: PLC0415  # loads torch and every method, which help does without
 
     clients_of = command.ClientOptions(data, partition, clients, group, client_file)
     swept = command.Sweep(sweep, *sweep_numbers(validation, repeats)) if sweep else None
-    command.run(parsed, text, job.parent, clients_of, sweep=swept, out=out, as_json=as_json)
+    command.run(parsed, text, job.parent, clients_of, sweep=swept, out=out, as_json=as_json, workers=processes)
 
 
 def main() -> None:

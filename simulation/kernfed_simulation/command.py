@@ -60,6 +60,7 @@ def run(
     sweep: Sweep | None,
     out: Path | None,
     as_json: bool,
+    workers: int = 0,
 ) -> None:
     """Run a job, or a sweep of it, and print what came of it.
 
@@ -74,7 +75,7 @@ def run(
         parsed, jobs = _open(parsed, options, state)
         attached, text, files = attach_files(parsed, text, folder)
         parsed = parsed.model_copy(update={"files": attached.files})
-        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=Progress(quiet=as_json))
+        done = simulate(parsed, jobs, text=text, files=files, out=out, listen=Progress(quiet=as_json), workers=workers)
         if out is not None:
             _keep_own_models(state, out)
             if parsed.report:

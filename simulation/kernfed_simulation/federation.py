@@ -16,6 +16,7 @@ from kernfed.arrays import Floats
 from kernfed.errors import ConfigError, DataError, IdentityError, SubmissionError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import JobEvent
+from kernfed.federation.exchange import Exchange
 from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import DataSchema, LearningTask
@@ -178,10 +179,17 @@ def own_policy() -> PolicySection:
     return PolicySection(min_rows=1, plugins=[plugin.name for plugin in plugins.installed()])
 
 
+Exchanges = Callable[[Mapping[type[Request[Any]], StepFunction], Mapping[str, LocalJob]], Exchange]
+"""(the clients' steps, their jobs) -> what carries requests to them."""
+
+
 def open_cohort(
-    job: JobFile, jobs: Mapping[str, LocalJob], observe: Callable[[JobEvent], None] = lambda _: None
+    job: JobFile,
+    jobs: Mapping[str, LocalJob],
+    observe: Callable[[JobEvent], None] = lambda _: None,
+    exchange: Exchanges = InProcessExchange,
 ) -> Cohort:
-    """The job's cohort over clients in this process.
+    """The job's cohort over clients in this process, or in those of an exchange.
 
     Raises:
         ConfigError: The job names a client that is not here, or asks for more clients than there are.
@@ -198,7 +206,7 @@ def open_cohort(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
     return Cohort(
-        InProcessExchange(_permitted_steps(job, len(names)), {name: jobs[name] for name in names}),
+        exchange(_permitted_steps(job, len(names)), {name: jobs[name] for name in names}),
         names,
         job_id=JOB_ID,
         quorum=job.cohort.quorum,

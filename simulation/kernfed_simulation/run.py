@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kernfed import files
 from kernfed.artifact_names import CHECKPOINT
 from kernfed.errors import DataError, KernfedError, NumericalError
+from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent, JobState, RoundMetrics, Scores
+from kernfed.federation.exchange import Exchange
+from kernfed.federation.in_process import InProcessExchange
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.base import Begins
@@ -29,6 +34,8 @@ from kernfed_server.jobs.start.rules import resolved_settings
 from kernfed_server.keeping.artifacts import KEPT_KINDS, write_folder
 from kernfed_server.keeping.checkpoints import write_state
 from kernfed_simulation.central import central_models
+from kernfed_simulation.engine.pool import WorkerPool
+from kernfed_simulation.engine.worker import Steps
 from kernfed_simulation.federation import JOB_ID, OPERATOR, open_cohort
 
 
@@ -73,6 +80,7 @@ def simulate(
     out: Path | None = None,
     resumed: Checkpoint | None = None,
     listen: Callable[[JobEvent], None] = lambda _: None,
+    workers: int = 0,
 ) -> Simulated:
     """Run a job on clients in this process.
 
@@ -84,6 +92,7 @@ def simulate(
         out: Folder for the results, made or replaced; unset: nothing is written.
         resumed: Where an earlier run had come to.
         listen: Told of every event.
+        workers: Processes in which the clients compute, with the same bits; 0: in this one.
 
     Returns:
         What came of it; a run that failed tells its error there, after its files are written.
@@ -91,8 +100,34 @@ def simulate(
     Raises:
         ConfigError: Job and clients do not fit.
     """
-    journal = _Journal(listen=listen)
-    cohort = open_cohort(job, jobs, journal.event)
+    with contextlib.ExitStack() as stack:
+        pool: WorkerPool | None = None
+
+        def exchange(steps: Steps, own: Mapping[str, LocalJob]) -> Exchange:
+            nonlocal pool
+            if not workers:
+                return InProcessExchange(steps, own)
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kernfed-workers-")))
+            pool = stack.enter_context(WorkerPool(steps, own, workers, folder))
+            return pool
+
+        journal = _Journal(listen=listen)
+        cohort = open_cohort(job, jobs, journal.event, exchange)
+        return _simulated(job, jobs, cohort, journal, lambda: pool and pool.set_up_here(), text, files, out, resumed)
+
+
+def _simulated(
+    job: JobFile,
+    jobs: Mapping[str, LocalJob],
+    cohort: Cohort,
+    journal: _Journal,
+    set_up: Callable[[], object],
+    text: str,
+    files: Mapping[str, bytes] | None,
+    out: Path | None,
+    resumed: Checkpoint | None,
+) -> Simulated:
+    """The rest of `simulate`; `set_up` prepares the clients' rows here for the pooled reference."""
     info = JobInfo(
         job_id=JOB_ID,
         name=job.name,
@@ -121,6 +156,8 @@ def simulate(
         left = {name: jobs[name] for name in cohort.clients}
         try:
             measure = central_models().get(job.method.name)
+            if measure is not None:
+                set_up()
             if measure is not None and not any(client.num_test_rows for client in left.values()):
                 measure = None  # there are no rows to measure a reference on
             settings = resolved_settings(job.method, run.resolved)

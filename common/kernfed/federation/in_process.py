@@ -26,28 +26,46 @@ class InProcessExchange(Exchange):
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`; there are no stragglers in one process."""
-        outcomes: dict[str, R | Fault] = {}
         step = self._steps[type(call.request)]
         shared = None if call.own is not None else as_sent(call.request, call.float_bits)
-        for client in call.clients:
+
+        def reply_of(client: str) -> R:
             request = as_sent(call.request_of(client), call.float_bits) if shared is None else shared
-            try:
-                reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
-                validate(reply, call.dims_of(client))
-                call.accept(client, reply)
-            except KernfedError as err:
-                fault = outcomes[client] = Fault.of(err)
-                if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
-                    call.tell_failed(client, fault)
-            else:
-                outcomes[client] = reply
-                call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
-        # A client without the job's state is not lost for the quorum.
-        lost = [o for o in outcomes.values() if isinstance(o, Fault) and not o.unprepared]
-        answers = len(outcomes) - len(lost)
-        if answers < min(call.needed, len(call.clients)) and not answers:
-            raise quorum_error(call, outcomes)
-        return outcomes
+            reply = cast("R", as_sent(step(self._jobs[client], request), call.float_bits))
+            validate(reply, call.dims_of(client))
+            return reply
+
+        return outcomes_of(call, reply_of)
+
+
+def outcomes_of(call: Call[R], reply_of: Callable[[str], R]) -> dict[str, R | Fault]:
+    """Replies and faults by client, in the order of their names, where each client answers or fails at once.
+
+    Args:
+        call: What was asked.
+        reply_of: A client's valid reply; raises KernfedError where it failed.
+
+    Raises:
+        QuorumNotMetError: No client answered.
+    """
+    outcomes: dict[str, R | Fault] = {}
+    for client in call.clients:
+        try:
+            reply = reply_of(client)
+            call.accept(client, cast("Reply", reply))
+        except KernfedError as err:
+            fault = outcomes[client] = Fault.of(err)
+            if not fault.unprepared:  # it is prepared and asked again, and the cohort tells it
+                call.tell_failed(client, fault)
+        else:
+            outcomes[client] = reply
+            call.observe(JobEvent(EventKind.CLIENT_ANSWERED, call.round_num, call.request.step, client))
+    # A client without the job's state is not lost for the quorum.
+    lost = [o for o in outcomes.values() if isinstance(o, Fault) and not o.unprepared]
+    answers = len(outcomes) - len(lost)
+    if answers < min(call.needed, len(call.clients)) and not answers:
+        raise quorum_error(call, outcomes)
+    return outcomes
 
 
 def as_sent(message: Any, float_bits: int) -> Any:

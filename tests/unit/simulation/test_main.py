@@ -61,6 +61,18 @@ def test_json_holds_the_same_numbers_and_own_models_are_kept_apart(tmp_path: Pat
     assert load_model(tmp_path / "results" / "clients" / "va").job["client"] == "va"
 
 
+def test_workers_print_what_one_process_prints(tmp_path: Path) -> None:
+    """With --engine processes the same numbers come, to the last digit, and clients' own models are kept."""
+    of_workers = ("--engine", "processes", "--workers", 2, "--out", "results")
+    one, two = (
+        run_module("kernfed_simulation", HEART / "local.toml", *FILES, "--json", *more, cwd=tmp_path)
+        for more in ((), of_workers)
+    )
+    assert two.returncode == 0, two.stderr
+    assert json.loads(two.stdout) == {**json.loads(one.stdout), "out": "results"}
+    assert load_model(tmp_path / "results" / "clients" / "va").job["client"] == "va"
+
+
 def test_one_file_is_dealt_out(tmp_path: Path) -> None:
     """--data with --partition and --clients needs no client files, and the cohort of the job does not matter."""
     data = HEART / "data" / "cleveland.csv"
@@ -138,6 +150,12 @@ def test_a_job_without_a_report_leaves_none(tmp_path: Path) -> None:
         ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid", "--clients", "2"], 3, "no such file"),
         ([str(HEART / "newton.toml"), "--data", "x.csv", "--partition", "iid", "--clients", "0"], 3, "--clients is 0"),
         ([str(HEART / "newton.toml"), *FILES, "--out", "."], 3, "--out . exists"),
+        ([str(HEART / "newton.toml"), *FILES, "--workers", "2"], 3, "--workers is for --engine processes"),
+        (
+            [str(HEART / "newton.toml"), *FILES, "--engine", "processes", "--sweep", "ridge=0.1,1"],
+            3,
+            "--sweep runs its jobs in one process",
+        ),
         ([str(HEART / "newton.toml"), *FILES[:2]], 3, "cohort.clients names hungarian"),
         ([], 2, "Missing argument"),
     ],
