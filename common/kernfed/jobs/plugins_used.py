@@ -11,7 +11,7 @@ from kernfed.errors import PolicyError, VersionMismatchError
 from kernfed.features.law import full_name
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import Request
-from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.methods.finding import Finding
 from kernfed.methods.registry import method_of
 from kernfed.plugins import Plugin
@@ -69,14 +69,16 @@ def used_by(job: JobFile, workflow: str = "") -> dict[str, Used]:
     }
 
 
-def check_installed(job: JobFile) -> None:
-    """Check that what a job takes of packages from outside is there.
+def parse_usable(text: str, source: str) -> JobFile:
+    """Parse a job file, and check that all that it takes of packages from outside is here.
 
     Raises:
-        ConfigError: No package that is installed here brings the law that the job names.
+        ConfigError: As of `parse_job`; or no package that is installed here brings the law that the job names.
     """
+    job = parse_job(text, source)
     if "features" not in job.unused_keys() and job.features.law:
         full_name(job.features.law)
+    return job
 
 
 def asked_of_clients(job: JobFile) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import pytest
 
 from kernfed.federation.events import EventKind, JobState
 from kernfed_testing.federation import Federation
+from kernfed_testing.forked import run_module
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.machine.installed import write_package
 from kernfed_testing.places import HEART, ROOT
@@ -129,9 +130,8 @@ def test_the_example_passes_its_own_tests(median: Path) -> None:
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stdout
-    command = [sys.executable, "-m", "kernfed_simulation", str(MEDIAN / "heart.toml")]
-    command += ["--data", str(HEART / "data" / "cleveland.csv"), "--partition", "iid", "--clients", "4"]
-    alone = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    dealt = ("--data", HEART / "data" / "cleveland.csv", "--partition", "iid", "--clients", 4)
+    alone = run_module("kernfed_simulation", MEDIAN / "heart.toml", *dealt)
     told = " ".join(alone.stderr.split())
     assert alone.returncode == 3
     assert "'name' is 'median', not known here" in told

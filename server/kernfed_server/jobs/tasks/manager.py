@@ -20,7 +20,7 @@ from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.federation.exchange import Exchange
 from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.jobs.plugins_used import check_installed
+from kernfed.jobs.plugins_used import parse_usable
 from kernfed.methods.registry import method_of
 from kernfed.pki.submission import sha256_of, signed_job_id
 from kernfed.v1 import task_pb2
@@ -186,8 +186,7 @@ class RunManager:
             raise ConfigError(f"job file: more than {MAX_FILE_BYTES} bytes; a job file holds settings, not data")
         if len(request_id) > 128:
             raise ConfigError("request id: more than 128 characters")
-        file = await asyncio.to_thread(parse_job, job_toml, "at the coordinator, job file")
-        await asyncio.to_thread(check_installed, file)
+        file = await asyncio.to_thread(parse_usable, job_toml, "at the coordinator, job file")
         await self._book.refuse_strangers(file.cohort.clients or ())
         await asyncio.to_thread(self.uploads.check, file)
         if not self._limits.foreign_states:

@@ -18,7 +18,7 @@ from kernfed.jobs.plugins_used import (
     COORDINATOR,
     PluginsFinding,
     asked_of_clients,
-    check_installed,
+    parse_usable,
     plugins_behind,
     refuse_others,
     used_by,
@@ -70,9 +70,9 @@ def test_a_law_is_needed_at_the_clients() -> None:
     }
     assert PluginsFinding.from_json(PluginsFinding(used).to_json()) == PluginsFinding(used)
     assert asked_of_clients(with_law()) == ("acme-laws 2.1",)
-    check_installed(with_law())
+    assert parse_usable(JOB + 'law = "cauchy"\n', "job file") == with_law()
     with pytest.raises(ConfigError, match=r"law is 'gauss', which no package .* known are: cauchy"):
-        check_installed(with_law("gauss"))
+        parse_usable(JOB + 'law = "gauss"\n', "job file")
 
 
 def test_where_a_method_is_needed_follows_from_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:

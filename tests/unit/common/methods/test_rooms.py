@@ -8,6 +8,7 @@ import pytest
 
 from kernfed.methods.registry import METHODS
 from kernfed_testing.forked import run_module
+from kernfed_testing.machine.installed import write_package
 from kernfed_testing.places import HEART
 
 GOOD = "from kernfed.methods.probe.method import METHODS\n"
@@ -32,10 +33,7 @@ def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
         room.mkdir()
         (room / "__init__.py").touch()
         (room / "method.py").write_text(content)
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kernfed.methods]\nstranger = stranger_room\n")
+    write_package(tmp_path, "strange-one", {"kernfed.methods": {"stranger": "stranger_room"}})
     job = str(HEART / "newton.toml")
     for command in (
         [
@@ -54,7 +52,7 @@ def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
         told = " ".join(done.stderr.split())
         assert done.returncode == 3, told
         assert expected in told
-        assert "stranger" in told
+        assert "package strange-one 1.0" in told
         assert "Traceback" not in told
 
 
