@@ -17,6 +17,7 @@ from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
 from kernfed.jobs.held_to import chooses_by_folds
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
+from kernfed.jobs.plugins_used import asked_of_clients, check_installed, refuse_others
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
@@ -82,6 +83,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         DataError: The data do not fit the job.
     """
     job, _ = load_job(job_path)
+    check_installed(job)
     file, notes = load_client_file(config_path), list[str]()
     job = _in_columns(job, file, config_path.stem, notes)
     schema = data_schema(job)
@@ -188,6 +190,7 @@ def _policy_notes(
     operators = file.policy.operators
     operator = operators[0] if operators else ""
     try:
+        refuse_others(asked_of_clients(job), file.policy.plugins)
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
         refuse_few_groups(file, job.cohort.dataset, data.train)

@@ -12,7 +12,7 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, PackageNotFoundError, entry_points, version
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -103,7 +103,14 @@ class Point:
 @functools.cache
 def points(group: str) -> tuple[Point, ...]:
     """The entry points of a group that others than the project name, in a fixed order."""
-    return tuple(sorted((_point(found) for found in entry_points(group=group)), key=lambda p: (p.value, p.name)))
+    found = _all_points().select(group=group)
+    return tuple(sorted(map(_point, found), key=lambda p: (p.value, p.name)))
+
+
+@functools.cache
+def _all_points() -> EntryPoints:
+    """Of all packages, also those that have none of ours: their files are read once."""
+    return entry_points()
 
 
 def find(group: str, name: str) -> Point | None:

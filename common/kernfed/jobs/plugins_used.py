@@ -76,9 +76,18 @@ def parse_usable(text: str, source: str) -> JobFile:
         ConfigError: As of `parse_job`; or no package that is installed here brings the law that the job names.
     """
     job = parse_job(text, source)
+    check_installed(job)
+    return job
+
+
+def check_installed(job: JobFile) -> None:
+    """Check that all that a job takes of packages from outside, beside its method, is here.
+
+    Raises:
+        ConfigError: No package that is installed here brings the law that the job names.
+    """
     if "features" not in job.unused_keys() and job.features.law:
         full_name(job.features.law)
-    return job
 
 
 def asked_of_clients(job: JobFile) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ def write_package(
 def look_again() -> None:
     """What was found on the path before counts no more."""
     importlib.invalidate_caches()
+    plugins._all_points.cache_clear()
     plugins.points.cache_clear()
     plugins.owner.cache_clear()
     rooms._rooms.cache_clear()

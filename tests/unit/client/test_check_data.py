@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kernfed.errors import ConfigError
+from kernfed_client.check_data import check_data
 from kernfed_testing.forked import run_module
 from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.machine.installed import on_path, write_package
 from kernfed_testing.methods.installed import STREAMING
 from kernfed_testing.places import HEART
 
@@ -162,6 +165,25 @@ def test_rows_that_stand_far_out_are_shown(site: Path) -> None:
         note.startswith("column 'age': a training row stands far out (9999; row 7 of the file)")
         for note in json.loads(done.stdout)["notes"]
     )
+
+
+def test_a_law_from_outside_needs_its_package_here(site: Path) -> None:
+    """Its package has to be installed, and the client file to name it; the check says which of the two is lacking."""
+    law = "from kernfed.features.law import Frequencies\n\nLAW = Frequencies(lambda draws, num, d: draws.normal(num, d))\n"
+    points = {"kernfed.features": {"odd": "odd_laws:LAW"}}
+    write_package(site / "packages", "odd-laws", points, {"odd_laws.py": law})
+    job, config = site / "job.toml", site / "client.toml"
+    job.write_text((HEART / "newton.toml").read_text().replace('kernel = "gaussian"', 'law = "odd"'))
+    with pytest.raises(ConfigError, match=r"law is 'odd', which no package that is installed here brings"):
+        check_data(job, config, "va")
+    with on_path(site / "packages"):
+        report = check_data(job, config, "va")
+        assert report.refused
+        assert (
+            "package odd-laws 1.0 is installed at this client, but policy.plugins does not name it" in report.notes[0]
+        )
+        config.write_text(config.read_text() + '[policy]\nplugins = ["odd-laws"]\n')
+        assert not check_data(job, config, "va").refused
 
 
 def test_steps_that_the_policy_refuses_are_named(site: Path) -> None:
