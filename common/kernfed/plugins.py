@@ -110,7 +110,9 @@ def points(group: str) -> tuple[Point, ...]:
 @functools.cache
 def _all_points() -> EntryPoints:
     """Of all packages, also those that have none of ours: their files are read once."""
-    return entry_points()
+    found: Any = entry_points()  # types before Python 3.12 know another class, which there is no more
+    every: EntryPoints = found
+    return every
 
 
 def find(group: str, name: str) -> Point | None:

@@ -113,7 +113,12 @@ def simulate(
 
         journal = _Journal(listen=listen)
         cohort = open_cohort(job, jobs, journal.event, exchange)
-        return _simulated(job, jobs, cohort, journal, lambda: pool and pool.set_up_here(), text, files, out, resumed)
+
+        def set_up() -> None:
+            if pool is not None:
+                pool.set_up_here()
+
+        return _simulated(job, jobs, cohort, journal, set_up, text, files, out, resumed)
 
 
 def _simulated(

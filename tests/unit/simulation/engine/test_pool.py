@@ -20,8 +20,9 @@ from kernfed.federation.messages.data import DescribeDataRequest
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.methods.ridge.messages import GradientDescentRequest
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.steps.registry import STEPS
 from kernfed_simulation.engine.pool import WorkerPool
-from kernfed_simulation.federation import STEPS, from_rows, open_cohort
+from kernfed_simulation.federation import from_rows, open_cohort
 from kernfed_simulation.run import Simulated, simulate
 from kernfed_testing.in_process import make_job, regression_rows
 
