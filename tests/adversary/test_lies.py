@@ -25,6 +25,11 @@ WORST = {
     "personalise newton": ["personalise.hessian_products.products all -1"],
     "online": ["online.ranges.target_low x -1", "online.metrics.sums.squared_error x 1000"],
     "reweight fedavg": ["reweight.local_update.networks all -1"],
+    "reweight own": [
+        "reweight.gradient.gradients x 3 more each time",
+        "reweight.use_ratios.target_mean x -1",
+        "reweight.use_ratios.target_square x 3 more each time",
+    ],
     "newton": ["newton.gradient.gradient x -1", "evaluation.evaluate.sums.squared_error x 1000"],
     "fedavg": ["fedavg.local_update.weights x 3 more each time"],
 }

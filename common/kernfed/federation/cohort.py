@@ -306,7 +306,7 @@ class Cohort(Weighing):
                     self.exclude(client, outcome)
             elif outcome is not None:
                 replies[client] = outcome
-        found = await beside(replies, self._ledger.refused, call.request_of, replies, refusing)
+        found = await beside(replies, self._ledger.refused, call.request_of, replies, refusing, moves=not optional)
         for client, err in found.items():
             fault = self._out_of_round[client] = outcomes[client] = Fault.of(err)
             del replies[client]

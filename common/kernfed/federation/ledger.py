@@ -17,9 +17,10 @@ import numpy as np
 
 from kernfed.arrays import GREATEST
 from kernfed.errors import DivergedError, InvalidReplyError, InvalidTensorError, KernfedError
+from kernfed.federation.apart import CHECK_UNITS, Loud, Odd, Opposed
 from kernfed.federation.messages.base import FieldInfo, R, Reply, Request, Stated, fields_of
 from kernfed.maths.aggregate import norm
-from kernfed.maths.directions import FEWEST, compared
+from kernfed.maths.directions import FEWEST, compared, opposed
 from kernfed.wording import listed
 
 SPREAD = 1e6
@@ -33,67 +34,6 @@ _LARGER = 3.0
 """The same of models, where what the job made of them is of no use."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
-_REMEDY = "check this client's data and their units"
-
-
-@dataclass(frozen=True, slots=True)
-class Loud:
-    """Numbers of a client that count, though they are far beyond those of all others."""
-
-    client: str
-    step: str
-    what: str
-    """Reply and field."""
-    times: float
-    """The largest of any other client."""
-    other: str = ""
-    """The one other client there was to compare with; empty: there were more."""
-    of_model: bool = False
-    """Whether they are of a model, of which means are formed."""
-
-    @property
-    def words(self) -> str:
-        """For people."""
-        if self.other:
-            return (
-                f"{self.client} sent numbers {self.times:.2g} times as large as {self.other} ({self.what} of "
-                f"{self.step}), and they counted: with two clients nobody can tell whose are wrong; check the data of "
-                "both and their units"
-            )
-        return (
-            f"{self.client} sent numbers {self.times:.2g} times as large as any other client ({self.what} of "
-            f"{self.step}), and they counted; {_REMEDY}"
-        )
-
-
-@dataclass(slots=True)
-class Odd:
-    """Numbers of a client that count, though they point another way than those of all others, or are much larger."""
-
-    client: str
-    step: str
-    what: str
-    """Reply and field."""
-    times: int = 0
-    """How often they did or were."""
-    of: int = 0
-    """How often the clients' numbers told of a direction at all."""
-    against: int = 0
-    """How often they pointed another way than all others', which agreed."""
-    longer: float = 0.0
-    """Their norm over that of any other client's, where it was greatest."""
-
-    @property
-    def words(self) -> str:
-        """For people."""
-        did = "point another way than those of all other clients, which agree"
-        if 2 * self.against < self.times:
-            did = f"are up to {self.longer:.2g} times as large as those of any other client"
-        return (
-            f"{self.client} sent numbers that {did} ({self.what} of {self.step}, {self.times} of {self.of} times), and "
-            "they counted: its rows differ from all others', or it is at fault; check the sign and the units of its "
-            "target and columns"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +48,9 @@ class _Top:
     spread: float
     """How many times that it may be..."""
     told: float
-    """...and from how many times on it is told of."""
+    """...and from how many times on it is told of..."""
+    larger: float
+    """...and of a model that is of no use."""
     other: str
     """See `Loud.other`."""
 
@@ -130,11 +72,11 @@ class Ledger:
         self._loud: dict[str, Loud] = {}
         """Clients whose numbers were far beyond all others', and counted; for each where it was most so."""
         self.largest: Loud | None = None
-        """The client whose models were the most times as large as those of all others, of which there are two."""
+        """The client whose models or directions were the most times as large as those of all others."""
         self._odd: dict[tuple[str, str], dict[str, Odd]] = {}
-        """By step and field, and by client."""
-        self._telling: dict[tuple[str, str], int] = {}
-        """How many times the clients' numbers had a common direction, by step and field."""
+        """By step and field, and by client, of all that were compared."""
+        self._opposed: dict[tuple[str, str], Opposed] = {}
+        """By step and field, where there are two clients."""
 
     @property
     def num_rows(self) -> Mapping[str, int]:
@@ -185,6 +127,8 @@ class Ledger:
         asked: Callable[[str], Request[R]],
         replies: Mapping[str, R],
         refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+        *,
+        moves: bool = True,
     ) -> dict[str, KernfedError]:
         """Clients whose replies cannot be answers to what they were asked, or are far beyond those of the others.
 
@@ -192,21 +136,28 @@ class Ledger:
             asked: Client to its request.
             replies: By client, to requests of one type.
             refusing: (client, reply) -> why it cannot be, by what the caller knows of the client.
+            moves: As of `outliers`.
         """
         found: dict[str, KernfedError] = {}
         for client, reply in replies.items():
             for problem in (*asked(client).refusals(reply), *refusing(client, reply)):
                 found[client] = InvalidReplyError(f"{type(reply).__name__}: {client} {problem}")
         left = {client: reply for client, reply in replies.items() if client not in found}
-        return found | (self.outliers(asked(next(iter(left))), left) if left else {})
+        return found | (self.outliers(asked(next(iter(left))), left, moves=moves) if left else {})
 
-    def outliers(self, request: Request[R], replies: Mapping[str, R]) -> dict[str, KernfedError]:
+    def outliers(self, request: Request[R], replies: Mapping[str, R], *, moves: bool = True) -> dict[str, KernfedError]:
         """Clients whose numbers are beyond use, or far beyond those of all others in this step, now and before.
 
         Numbers of one kind are compared by their norm: one field of one reply. A field may tend to 0 over the rounds,
         so what others sent in earlier rounds counts as well; and nobody is left out for numbers that are no larger than
         the largest that another client sent in any step after the preparation, unless they are models. Where most
         clients are far beyond the others, none of them is at fault: the iteration diverges.
+
+        Args:
+            request: What was asked.
+            replies: By client.
+            moves: Whether a model is made of them; else they are of one that is done, and near an optimum the
+                directions of honest clients are against each other.
 
         Returns:
             For each the error that says so. What it sent is not remembered.
@@ -217,7 +168,7 @@ class Ledger:
         beyond = {client: field for client, own in every.items() for field, size in own.items() if size > GREATEST}
         error = DivergedError if len(beyond) == len(every) > 1 else InvalidReplyError
         for client, field in beyond.items():
-            remedy = _REMEDY if error is InvalidReplyError else "those of every client"
+            remedy = CHECK_UNITS if error is InvalidReplyError else "those of every client"
             found[client] = error(f"{name}.{field} holds numbers beyond {GREATEST:g}; {remedy}")
         told = request.reply.diagnostics
         sizes = {client: {f: s for f, s in own.items() if f not in told} for client, own in every.items()}
@@ -225,7 +176,7 @@ class Ledger:
             while far := self._too_far(request, field, {c: own for c, own in sizes.items() if c not in found}):
                 found[far.client] = InvalidReplyError(
                     f"{name}.{field} has norm {far.size:.3g}, {far.size / far.known:.2g} times the largest of any "
-                    f"other client; {far.spread:.3g} times is the most that may be; {_REMEDY}"
+                    f"other client; {far.spread:.3g} times is the most that may be; {CHECK_UNITS}"
                 )
             self._listen(request, field, {c: own for c, own in sizes.items() if c not in found})
         if len(found) < len(sizes) < 2 * len(far_off := sorted(found)):
@@ -241,7 +192,8 @@ class Ledger:
                 largest[client] = max(largest.get(client, 0.0), size)
                 if not request.setup:
                     self._ever[client] = max(self._ever.get(client, 0.0), size)
-        self._compare(request, {client: reply for client, reply in replies.items() if client not in found})
+        if moves:
+            self._compare(request, {client: reply for client, reply in replies.items() if client not in found})
         return found
 
     def discount(self, client: str, step: str) -> None:
@@ -260,27 +212,43 @@ class Ledger:
     def odd(self) -> list[Odd]:
         """Clients whose numbers counted, and stood out at least every other time; of each what did so most often."""
         found: dict[str, Odd] = {}
-        for place, clients in self._odd.items():
+        for clients in self._odd.values():
             for client, odd in clients.items():
-                if 2 * odd.times >= self._telling[place] and (client not in found or odd.times > found[client].times):
-                    found[client] = replace(odd, of=self._telling[place])
+                if odd.stands_out and (client not in found or odd.times > found[client].times):
+                    found[client] = odd
         return [found[client] for client in sorted(found)]
+
+    @property
+    def opposed(self) -> Opposed | None:
+        """The two clients of a job, if what first moved its model pointed against each other each time."""
+        first = next(iter(self._opposed.values()), None)
+        return first if first is not None and first.times == first.looks else None
 
     def _compare(self, request: Request[R], replies: Mapping[str, R]) -> None:
         """Remember the client whose directions point another way than those of all others, or are much longer."""
-        for field in request.reply.directions if len(replies) >= FEWEST else ():
+        two = len(replies) == len(self._stated) == 2  # with more, the others tell who is odd
+        for field in request.reply.directions if two or len(replies) >= FEWEST else ():
             arrays = {client: getattr(reply, field) for client, reply in replies.items()}
-            before = getattr(request, field, None)
+            begins = getattr(request, field, None)
+            before = begins if isinstance(begins, np.ndarray) else None
             if len({array.shape for array in arrays.values()}) > 1:
                 continue
-            found = compared(list(arrays.values()), before if isinstance(before, np.ndarray) else None)
-            place = (request.step, field)
-            self._telling[place] = self._telling.get(place, 0) + found.tells
+            place, what = (request.step, field), f"{request.reply.__name__}.{field}"
+            if two:
+                pair = self._opposed.setdefault(place, Opposed(tuple(arrays), request.step, what))
+                pair.looks += 1
+                one, other = arrays.values()
+                pair.times += opposed(one, other, before)
+                continue
+            reach = [request.reach(self._rows(client)) for client in arrays]
+            found = compared(list(arrays.values()), before, reach)
+            of_field = self._odd.setdefault(place, {})
+            for client in arrays:
+                odd = of_field.setdefault(client, Odd(client, request.step, what))
+                odd.of += found.tells
             if found.odd is None:
                 continue
-            client = list(arrays)[found.odd.index]
-            new = Odd(client, request.step, f"{request.reply.__name__}.{field}")
-            odd = self._odd.setdefault(place, {}).setdefault(client, new)
+            odd = of_field[list(arrays)[found.odd.index]]
             odd.times += 1
             odd.against += found.odd.against
             odd.longer = max(odd.longer, found.odd.longer)
@@ -303,10 +271,12 @@ class Ledger:
         spread = self.spread
         if field in request.reply.models:
             spread = min(spread, request.models_differ(self._rows(top) / self._rows(beside)))
-        told = max(_LEAST_TOLD, spread**_TOLD) if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
+        further = max(1.0, request.reach(self._rows(top)) / request.reach(self._rows(beside)))
+        told = max(_LEAST_TOLD, spread**_TOLD) * further if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
         alone = len(others) == 1  # nobody knows which of the two is far off
         power = 2 if alone else 1
-        return _Top(top, sizes[top][field], others[beside], spread**power, told**power, beside if alone else "")
+        larger = _LARGER * further
+        return _Top(top, sizes[top][field], others[beside], spread**power, told**power, larger, beside if alone else "")
 
     def _rows(self, client: str) -> int:
         stated = self._stated.get(client)
@@ -324,11 +294,12 @@ class Ledger:
     def _listen(self, request: Request[R], field: str, sizes: Mapping[str, Mapping[str, float]]) -> None:
         """Remember a client whose numbers count, and are far beyond the others' all the same."""
         top = self._top(request, field, sizes)
-        if top is None or top.size <= top.known * _LARGER:
+        if top is None or top.size <= top.known * top.larger:
             return
         what, of_model = f"{request.reply.__name__}.{field}", field in request.reply.models
         loud = Loud(top.client, request.step, what, top.size / top.known, top.other, of_model)
-        if of_model and not loud.other and (self.largest is None or loud.times > self.largest.times):
+        moves = of_model or field in request.reply.directions
+        if moves and (self.largest is None or loud.times > self.largest.times):
             self.largest = loud
         if loud.times <= top.told:
             return

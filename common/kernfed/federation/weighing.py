@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
-from kernfed.federation.ledger import Ledger, Loud, Odd
+from kernfed.federation.apart import Loud, Odd, Opposed
+from kernfed.federation.ledger import Ledger
 from kernfed.federation.messages.base import R, Reply, Stated
 from kernfed.federation.quorum import RowsBehind, RowsNeeded
 from kernfed.maths.aggregate import Weighted, is_small, weighted_mean
@@ -83,13 +84,18 @@ class Weighing:
 
     @property
     def largest(self) -> Loud | None:
-        """The client whose models were the largest beside those of two others and more, and counted; see `Ledger`."""
+        """The client whose models or directions were the largest beside all others', and counted."""
         return self._ledger.largest
 
     @property
     def odd(self) -> list[Odd]:
         """Clients whose numbers pointed against those of all others, or were much larger, and counted."""
         return self._ledger.odd
+
+    @property
+    def opposed(self) -> Opposed | None:
+        """The two clients of the job, if their numbers pointed against each other each time, and counted."""
+        return self._ledger.opposed
 
     def discount(self, client: str, step: str) -> None:
         """Take note that what a client sent in a step does not count, by a rule of the caller's, which says so."""

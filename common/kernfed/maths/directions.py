@@ -37,7 +37,7 @@ class Odd:
     cosine: float
     """To the sum of the others' directions."""
     longer: float
-    """Its norm over the largest of theirs."""
+    """Its norm over the largest of theirs, each for as far as it may go."""
     against: bool
     """Whether it points another way than the others, which agree; else it is much longer."""
 
@@ -51,7 +51,7 @@ class Comparison:
     odd: Odd | None = None
 
 
-def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison:
+def compared(arrays: Sequence[Array], before: Array | None = None, reach: Sequence[float] | None = None) -> Comparison:
     """Look for the one array that points another way than all others, or is much longer than all others.
 
     Arrays that nearly cancel tell no direction: at the optimum of a sum of functions their gradients sum to 0, so that
@@ -60,25 +60,23 @@ def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison
     Args:
         arrays: Of one shape and finite, in float64 or float32.
         before: Where they come from, of the same shape; None: 0.
+        reach: How far each may honestly go, beside the others, above 0; None: they all go as far.
     """
     if len(arrays) < FEWEST:
         return Comparison()
-    numbers = max(1, min(_MOST_OF_ONE, _NUMBERS // len(arrays)))
-    parts = np.array([_some(array, numbers) for array in arrays])
-    if before is not None:
-        parts -= _some(before, numbers)
-    sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts))
-    if not np.isfinite(sizes).all() or not (sizes > 0).all():
+    parts, sizes = _ways(arrays, before)
+    if not len(sizes):
         return Comparison()
-    parts /= sizes[:, None]
     cosines = _to_rest(parts)
 
+    lengths = sizes / (np.ones(len(sizes)) if reach is None else np.array(reach))
+
     def odd(index: int, *, against: bool) -> Comparison:
-        longer = float(sizes[index] / np.delete(sizes, index).max())
+        longer = float(lengths[index] / np.delete(lengths, index).max())
         return Comparison(tells=True, odd=Odd(index, float(cosines[index]), longer, against))
 
-    longest, least = int(sizes.argmax()), int(cosines.argmin())
-    if sizes[longest] > _LONG * np.delete(sizes, longest).max():
+    longest, least = int(lengths.argmax()), int(cosines.argmin())
+    if lengths[longest] > _LONG * np.delete(lengths, longest).max():
         return odd(longest, against=False)
     common = np.einsum("i,ij->j", sizes / sizes.sum(), parts)
     if np.sqrt(np.einsum("j,j->", common, common)) < _CANCELLED:
@@ -88,6 +86,24 @@ def compared(arrays: Sequence[Array], before: Array | None = None) -> Comparison
         if agreed >= (_AGREE if cosines[least] < _AGAINST else _AGREE_WELL):
             return odd(least, against=True)
     return Comparison(tells=True)
+
+
+def opposed(one: Array, other: Array, before: Array | None = None) -> bool:
+    """Whether two arrays point against each other; arguments as of `compared`."""
+    parts, sizes = _ways([one, other], before)
+    return len(sizes) > 0 and float(np.einsum("i,i->", *parts)) < _AGAINST
+
+
+def _ways(arrays: Sequence[Array], before: Array | None) -> tuple[Floats, Floats]:
+    """Unit vectors of the ways that arrays go, (n, numbers), and how far, (n,); none where one goes nowhere."""
+    numbers = max(1, min(_MOST_OF_ONE, _NUMBERS // len(arrays)))
+    parts = np.array([_some(array, numbers) for array in arrays])
+    if before is not None:
+        parts -= _some(before, numbers)
+    sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts))
+    if not np.isfinite(sizes).all() or not (sizes > 0).all():
+        return np.empty((0, 0)), np.empty(0)
+    return parts / sizes[:, None], sizes
 
 
 def _to_rest(units: Floats) -> Floats:

@@ -382,6 +382,8 @@ class Run:
         for odd in self._cohort.odd:
             if loud is None or loud.client != odd.client:
                 self.note_first(f"odd {odd.client}", odd.words)
+        if (pair := self._cohort.opposed) and not (self._resumed or self.former):  # they may begin at the optimum
+            self.note_first("opposed", pair.words)
 
     def note_first(self, subject: str, message: str) -> None:
         """Tell the operator the first that there is of a subject."""

@@ -117,3 +117,14 @@ def test_two_clients_and_a_model_that_is_of_no_use(tmp_path: Path) -> None:
     sizes = {"ant": 60, "bee": 52}
     with pytest.raises(NumericalError, match=r"far worse than the mean.*bee sent numbers .* times as large as ant"):
         outcome_of(tmp_path, "fedavg", {"rounds": 2}, "fedavg.local_update", "weights", "thousand", sizes)
+
+
+@pytest.mark.parametrize("kind", ["none", "sign"])
+@pytest.mark.parametrize(("method", "settings", "step", "field"), AVERAGED)
+def test_of_two_clients_that_point_against_each_other_both_are_named(
+    tmp_path: Path, method: str, settings: dict[str, Any], step: str, field: str, kind: str
+) -> None:
+    """Their mean goes nowhere, and the model tells nothing, without anybody's number being large."""
+    outcome = outcome_of(tmp_path, method, settings, step, field, kind, {"ant": 60, "bee": 52})
+    notes = [event.message for event in outcome.journal.events if event.kind is EventKind.NOTE]
+    assert any("ant and bee sent numbers that point against each other" in note for note in notes) == (kind == "sign")

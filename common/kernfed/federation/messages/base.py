@@ -204,6 +204,14 @@ class Request(Message, Generic[R_co]):
         del rows
         return MODEL_SPREAD
 
+    def reach(self, rows: int) -> float:
+        """How far directions of a client with so many training rows go, beside one with others; see `Reply.directions`.
+
+        As many steps as it takes, where it takes more of them the more rows it has.
+        """
+        del rows
+        return 1.0
+
     @property
     def goes_on_from(self) -> str | None:
         """Id of the job whose state at the client the job goes on from; empty: of none; None: not this one's to say."""

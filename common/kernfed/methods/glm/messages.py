@@ -57,6 +57,8 @@ class GlmStartRequest(Request[GlmStart]):
 class GlmSums(Reply):
     """Derivatives of the log-likelihood, and the deviance, over rows."""
 
+    directions = ("gradient",)
+
     num_rows: Rows
     gradient: Coefficients
     """Of the log-likelihood, times the dispersion."""

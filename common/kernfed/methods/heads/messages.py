@@ -228,6 +228,10 @@ class EpochsRequest(Request[R_co]):
         """See `Request.models_differ`: a client takes as many more steps as it has more rows."""
         return of_epochs(rows)
 
+    def reach(self, rows: int) -> float:
+        """See `Request.reach`."""
+        return float(-(-rows // self.batch_size)) if self.batch_size else 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadDescentRequest(EpochsRequest[HeadWeights]):
@@ -246,6 +250,7 @@ class HeadWarmUp(Reply):
     """Weights after a client's own steps, and what those were worth that it began with."""
 
     models = ("weights",)
+    directions = ("weights",)
 
     num_rows: Rows
     loss: Annotated[float, Range(0)]

@@ -151,6 +151,7 @@ class TrainedNetworks(Reply):
     """Networks after local steps."""
 
     models = ("networks",)
+    directions = ("networks",)
 
     num_rows: Rows
     networks: Networks

@@ -294,6 +294,8 @@ class NetworksRequest(Request[R_co]):
 class WeightedGradient(Reply):
     """Gradients of weighted losses."""
 
+    directions = ("gradients",)
+
     num_rows: Rows
     gradients: Networks
     """Of each variant."""

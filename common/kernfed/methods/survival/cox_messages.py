@@ -25,6 +25,8 @@ Count = Annotated[int, Range(0, 2**53)]
 class CoxSums(Reply):
     """The partial likelihood of a client's rows, and its derivatives, over rows."""
 
+    directions = ("gradient",)
+
     num_rows: Rows
     deaths: Count
     """Rows in which the event came."""

@@ -62,6 +62,8 @@ class Agreement:
     """What becomes of the columns of the table; empty: they are the feature columns."""
     num_rows: Mapping[str, int] = field(default_factory=dict)
     """Training rows of each client that passed the preparation."""
+    target_moments: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Mean and deviation of a regression's targets, as each of them stated; empty: classes, or an earlier release."""
     descriptions: Mapping[str, str] = field(default_factory=dict)
     """Digests of what each of them stated of its data; see
     `kernfed_server.jobs.start.descriptions.digest`."""
@@ -69,7 +71,7 @@ class Agreement:
     def to_arrays(self) -> dict[str, Array]:
         """What `of_state` reads."""
         values = {name: getattr(self, name) for name in Agreement.__dataclass_fields__ if name not in _ARRAYS}
-        unused = None if self.columns else {"columns"}  # as releases before it wrote
+        unused = {name for name in ("columns", "target_moments") if not getattr(self, name)}  # as releases before wrote
         facts = adapter(_Facts).dump_json(_Facts(**values), exclude=unused)
         arrays = {name: np.asarray(getattr(self, name), np.float64) for name in _ARRAYS}
         return {**arrays, _FACTS: np.frombuffer(facts, np.uint8)}
@@ -142,6 +144,7 @@ class _Facts:
     descriptions: Mapping[str, str]
     target_deviation: float = 0.0
     columns: tuple[ColumnPlan, ...] = ()
+    target_moments: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,7 @@ async def prepare(
         ridge=None if taken is None else taken.ridge,
         target_deviation=target_deviation(described) if taken is None else taken.target_deviation,
         num_rows=num_rows,
+        target_moments={c: (d.target_mean, d.target_deviation) for c, d in described.items() if d.target_deviation > 0},
         descriptions=later.before,
     )
     if map_features:

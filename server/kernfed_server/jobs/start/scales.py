@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -129,9 +130,13 @@ def far_targets(
 
 
 def target_deviation(described: Mapping[str, DataDescription]) -> float:
-    """Deviation of a regression's targets at a client, the median over clients whose targets vary; 0: at none."""
+    """Deviation of a regression's targets at a client, the median over clients whose targets vary; 0: at none.
+
+    Of two clients it is the smaller one, and of four the second: so one of two does not set the unit of both, if its
+    own is too large.
+    """
     stated = [d.target_deviation for d in described.values() if d.target_deviation > 0]
-    return float(np.median(stated)) if stated else 0.0
+    return statistics.median_low(stated) if stated else 0.0
 
 
 def moments_of(reply: StatedMoments) -> Moments:

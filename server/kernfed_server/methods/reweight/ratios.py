@@ -19,6 +19,7 @@ from kernfed.methods.reweight.messages import (
     UseRatiosRequest,
 )
 from kernfed.methods.reweight.ratio_spec import RatioInput
+from kernfed.methods.reweight.weighted_targets import are_of_targets
 from kernfed.wording import listed
 from kernfed_server.methods.reweight.fitting import fit
 from kernfed_server.methods.reweight.label_priors import mix_classes
@@ -237,7 +238,14 @@ def _decide_scope(job: Reweighting, looked: Mapping[str, RatiosHeld]) -> None:
 
 
 def _check_summary(job: Reweighting, variant: str) -> Callable[[str, RatioSummary], None]:
+    stated = job.setup.agreed.target_moments
+
     def check(client: str, reply: RatioSummary) -> None:
+        if client in stated and not are_of_targets(reply, *stated[client]):
+            raise InvalidReplyError(
+                f"{client} states means of its weighted targets that no weights like its own make of the targets that "
+                "it stated before"
+            )
         if variant.removesuffix(APART) != MIXTURE:
             return
         allowed = job.mixed.get(client)

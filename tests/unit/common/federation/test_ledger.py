@@ -165,6 +165,9 @@ def test_a_methods_own_rule_is_followed() -> None:
 
 
 AT = np.zeros((2, 1))
+DESCENT = HeadDescentRequest(
+    ridge=1e-9, weights=AT, proximal=0.0, learning_rate=0.1, momentum=0.9, num_epochs=2, batch_size=0, seed=1
+)
 OF_MODELS: dict[str, tuple[Request[Any], type[Reply], str]] = {
     "fedavg": (
         GradientDescentRequest(ridge=1e-9, weights=AT, learning_rate=0.1, num_steps=3, batch_size=0, seed=1),
@@ -173,13 +176,7 @@ OF_MODELS: dict[str, tuple[Request[Any], type[Reply], str]] = {
     ),
     "fedprox": (ProximalSolveRequest(ridge=1e-9, weights=AT, proximal=0.1), LocalModel, "weights"),
     "dkrr": (LocalSolveRequest(ridge=0.1, num_features=2, num_outputs=1), LocalModel, "weights"),
-    "head": (
-        HeadDescentRequest(
-            ridge=1e-9, weights=AT, proximal=0.0, learning_rate=0.1, momentum=0.9, num_epochs=2, batch_size=0, seed=1
-        ),
-        HeadWeights,
-        "weights",
-    ),
+    "head": (DESCENT, HeadWeights, "weights"),
     "fednew": (
         HeadDirectionRequest(
             ridge=1e-9, weights=AT, damping=0.1, penalty=0.1, tolerance=0.1, max_iterations=9, dual=AT, previous=AT
@@ -295,3 +292,59 @@ def test_who_differs_once_is_nobody_to_tell_of() -> None:
     for m in (-1.0, 1.0, 1.0):
         assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(1.0), "m": gradient(m)})
     assert not books.odd
+
+
+def test_who_takes_more_steps_goes_further() -> None:
+    """Passes over twenty times the rows end forty times as far; a client of few rows that goes as far is told of."""
+    rows = {"a": 20, "b": 20, "c": 400}
+    for far in ("b", "c"):
+        books = Ledger()
+        books.register({client: Stated(num) for client, num in rows.items()})
+        lengths = {client: 40.0 if client == far else 1.0 for client in rows}
+        sent = {c: HeadWeights(num_rows=rows[c], weights=np.array([[v], [0.0]])) for c, v in lengths.items()}
+        assert not books.outliers(replace(DESCENT, batch_size=10), sent)
+        named = {odd.client for odd in books.odd} | {loud.client for loud in (books.loudest, books.largest) if loud}
+        assert named == ({"b"} if far == "b" else set())
+
+
+def test_of_two_the_larger_model_is_remembered_with_the_other() -> None:
+    """For a job whose model is of no use; and so are gradients, which move a model."""
+    asked, _, _ = OF_MODELS["fedavg"]
+    books = ledger()
+    models = {c: LocalModel(num_rows=60, weights=np.array([[v], [0.0]])) for c, v in (("a", 1.0), ("b", 27.0))}
+    assert not books.outliers(asked, models)
+    assert books.largest is not None
+    assert "b sent numbers 27 times as large as a " in books.largest.words
+    books = ledger()
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(2.0), "m": gradient(27.0)})
+    assert books.largest is not None
+    assert (books.largest.client, books.largest.times) == ("m", 13.5)
+
+
+@pytest.mark.parametrize("after", [-1.0, 1.0])
+def test_two_that_never_agree_are_told_of(after: float) -> None:
+    """Each time they are compared, in what moves a model first; at an optimum honest ones differ in sign too."""
+    books = ledger("a", "b")
+    assert books.opposed is None
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(after)})
+    assert not books.outliers(ASKED, {"a": gradient(0.1), "b": gradient(-0.1)})
+    assert (books.opposed is not None) == (after < 0)
+    if books.opposed is not None:
+        assert "a and b sent numbers that point against each other each time (Gradient.gradient" in books.opposed.words
+
+
+def test_two_of_three_clients_are_not_told_of() -> None:
+    """Two that were drawn for a round of a larger job may differ from each other at its optimum."""
+    books = ledger("a", "b", "c")
+    assert not books.outliers(ASKED, {"a": gradient(1.0), "b": gradient(-1.0)})
+    assert books.opposed is None
+
+
+def test_what_no_model_is_made_of_tells_no_direction() -> None:
+    """Gradients at the last weights sum to about 0, and one client's is against the others', which is no sign."""
+    against = {"a": gradient(1.0), "b": gradient(1.0), "m": gradient(-1.0)}
+    books = ledger("a", "b", "m")
+    assert not books.outliers(ASKED, against, moves=False)
+    assert not books.odd
+    assert not books.outliers(ASKED, against)
+    assert [odd.client for odd in books.odd] == ["m"]

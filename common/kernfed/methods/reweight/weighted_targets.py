@@ -1,0 +1,29 @@
+"""Whether the means that a client states of its weighted targets can be of the targets that it stated before."""
+
+from __future__ import annotations
+
+import math
+
+from kernfed.methods.reweight.messages import RatioSummary
+
+_SAME = 1e-3
+"""Part of mean and deviation up to which two moments of the same targets agree."""
+
+
+def are_of_targets(told: RatioSummary, mean: float, deviation: float) -> bool:
+    """Whether weights of so many effective rows can make a client's weighted means of a regression's targets.
+
+    Shares s of the n rows, of which Σ s² is 1/effective_rows, move the mean by σ √(n/effective_rows - 1) at most, as
+    Cauchy's inequality says, and the mean squared distance from it to n σ²/√effective_rows at most.
+
+    Args:
+        told: By the client.
+        mean: Of its targets.
+        deviation: Of these, σ, above 0.
+    """
+    n, effective = max(told.num_rows, 1), max(told.effective_rows, 1.0)
+    slack = _SAME * (abs(mean) + deviation)
+    moved = float(told.target_mean[0]) - mean
+    square = float(told.target_square[0]) - mean * (2 * moved + mean)
+    within = abs(moved) <= deviation * math.sqrt(max(n / effective - 1, 0.0)) + slack
+    return within and moved**2 - slack**2 <= square <= deviation**2 * n / math.sqrt(effective) + slack**2
