@@ -194,7 +194,7 @@ def _policy_notes(
         Policy(file.policy).check(DescribeDataRequest, operator, job.method.name, data.train.num_rows)
         refuse_draws(file, job.cohort.dataset, data_schema(job))
         refuse_few_groups(file, job.cohort.dataset, data.train)
-        foreseen = list(foresee(file, job, data, client, dealing))
+        foreseen = list(dict.fromkeys(foresee(file, job, data, client, dealing)))  # several steps may tell the same
     except PolicyError as err:
         return True, [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}

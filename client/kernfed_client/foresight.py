@@ -20,6 +20,7 @@ from kernfed.methods import rooms
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import method_of
 from kernfed_client.data.finite_moments import finite_moments
+from kernfed_client.data.guards import left_open
 from kernfed_client.data.guards.dealt_blocks import Dealing
 from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.guards.row_sets import refuse_near_sets
@@ -57,6 +58,8 @@ def foresee(
         lengthscales = _lengthscales(local, job)
         if method.needs(job.method) is Needs.FEATURES and job.features.kernel in RANDOM_KERNELS:
             refuse_few_alike(local, lengthscales)
+            yield from left_open.of_functions(local)
+        yield from left_open.of_tests(local)
         of_method: Foresight | None = rooms.merged("kernfed_client.methods", "foresight", "FORESIGHT").get(
             job.method.name
         )

@@ -17,7 +17,7 @@ from kernfed.features.spec import FeatureForm, draw_frequencies, make_spec
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.job_sections import FeaturesSection
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed_testing.hostile.adversary import ON, Target, foreseen, moment_job
+from kernfed_testing.hostile.adversary import ON, Target, foreseen, moment_job, told_open
 from kernfed_testing.methods.variants import METHODS, job_of
 
 BITS = tuple(f"b{i}" for i in range(6))
@@ -102,6 +102,31 @@ def test_batches_of_combinations_that_many_rows_have(tmp_path: Path, policy: str
     fewest = min(np.bincount(kind[np.array(sorted(block)) - 2]).min() for block in told.blocks)
     assert (fewest < 10) == (policy == ALLOW)
     assert fewest == 0 or fewest >= 10 or policy == ALLOW
+
+
+def test_test_rows_of_a_combination_are_told_of_and_the_site_is_told_so(tmp_path: Path) -> None:
+    """Errors of a dozen models over test rows: the sum of the targets of the two that share two values."""
+    table = {"b0": [0, 1] * 120, "b1": [0, 0, 1, 1] * 60, "y": np.random.default_rng(4).normal(size=240).tolist()}
+    kind = np.repeat(np.arange(4), [6, 6, 6, 2])
+    y = np.random.default_rng(5).normal(size=20)
+    lines = ["b0,b1,y", *(f"{k // 2},{k % 2},{value}" for k, value in zip(kind, y, strict=True))]
+    target = Target(tmp_path, table, ON, test="\n".join(lines) + "\n")
+    grid: Floats = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    equations, errors = [], []
+    for lengthscale in (0.5, 1.0, 2.0):
+        spec = make_spec(Kernel.GAUSSIAN, FeatureForm.COSINE, 2, lengthscale, 200, 3)
+        features = FeatureMap(spec, frequencies=draw_frequencies(spec))(torch.from_numpy(grid)).numpy()
+        for steps in (1, 2, 5, 20):
+            job = features_job(lengthscale, local_steps=steps, learning_rate=1.3)
+            job = job.model_copy(update={"data": job.data and job.data.model_copy(update={"features": ["b0", "b1"]})})
+            (note,) = (note for note in told_open(target, job) if "so few values" in note)
+            told = target.ask(job)
+            f = features @ told.weights.ravel()
+            equations.append([1.0, *(-2 * f), *(f * f)])
+            errors.append(told.done.final.pooled["global"]["mse"] * 20)
+    found = np.linalg.lstsq(np.array(equations), np.array(errors), rcond=None)[0]
+    assert found[4] == pytest.approx(y[-2:].sum(), rel=0.01)
+    assert "column 'b0', 'b1': so few values that the errors of several models over the test rows tell" in note
 
 
 EIGHT = np.repeat(np.arange(8), [12] * 7 + [3])

@@ -17,7 +17,7 @@ from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import StandardiseRequest
 from kernfed.maths.clipping import BOUND
-from kernfed_testing.hostile.adversary import COLUMNS, OFF, Target, Told, guards, held, moment_job, rows
+from kernfed_testing.hostile.adversary import COLUMNS, OFF, ON, Target, Told, guards, held, moment_job, rows, told_open
 from kernfed_testing.methods.variants import METHODS, job_of
 
 Lie = Callable[[Request[Any]], Request[Any]]
@@ -92,10 +92,10 @@ FAR, BETWEEN = 6.0, 4.0
 
 
 class OneRow:
-    """Makes the first unit of each network one that the farthest row alone sets off."""
+    """Makes the first unit of each network one that rows above a limit in the first column set off."""
 
-    def __init__(self, step: str) -> None:
-        self.step, self.scale = step, np.empty(0)
+    def __init__(self, step: str, limit: float = BETWEEN) -> None:
+        self.step, self.limit, self.scale = step, limit, np.empty(0)
 
     def __call__(self, request: Request[Any]) -> Request[Any]:
         if isinstance(request, StandardiseRequest):
@@ -110,7 +110,7 @@ class OneRow:
         """The networks with such a unit."""
         sent = np.array(networks, dtype=np.float64)
         sent[:, :3] = [1.0, 0.0, 0.0]
-        sent[:, 3 * WIDTH] = -(BETWEEN - self.scale[0, 0]) / self.scale[1, 0]
+        sent[:, 3 * WIDTH] = -(self.limit - self.scale[0, 0]) / self.scale[1, 0]
         return sent
 
     def gradients(self, told: Told) -> Floats:
@@ -151,3 +151,24 @@ def test_a_unit_that_one_row_sets_off(tmp_path: Path, policy: str, variant: str)
         assert not weights.any()
         assert offset == 0
         assert found[0, 3:6].any()
+
+
+@pytest.mark.skipif("reweight" not in ONE_UNIT, reason="the method is not there")
+def test_two_networks_that_differ_by_a_row_are_open_and_the_site_is_told_so(tmp_path: Path) -> None:
+    """A unit that thirty rows set off, and thirty-one: each answer is of many rows, their difference is of this one."""
+    table = rows()
+    target, *others = [Target(tmp_path / str(seed), rows(seed=seed), ON) for seed in (5, 6, 7)]
+    step, method = ONE_UNIT["reweight"]
+    job, files = job_of(method, tmp_path)
+    place = sorted(target.ask(job, files, others).train, key=lambda row: -float(str(table[COLUMNS[0]][row - 2])))[30]
+    row = np.array([table[name][place - 2] for name in COLUMNS], dtype=float)
+    found = []
+    for limit in (row[0] - 1e-7, row[0] + 1e-7):
+        lie = OneRow(step, limit)
+        with lying(lie):
+            told = target.ask(job, files, others)
+        assert told.replies, told.refusal
+        found.append(lie.gradients(told)[0])
+    weights, offset = (found[0] - found[1])[:3], (found[0] - found[1])[3 * WIDTH]
+    np.testing.assert_allclose(weights / offset, (row - lie.scale[0]) / lie.scale[1], rtol=1e-3)
+    assert [note for note in told_open(target, job) if "networks of its own making" in note]

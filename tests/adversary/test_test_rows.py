@@ -10,7 +10,7 @@ import pytest
 
 from kernfed.arrays import Floats
 from kernfed.federation.messages.evaluation import Appraisal, Evaluation
-from kernfed_testing.hostile.adversary import MIN_ROWS, ON, Target, moment_job, rows
+from kernfed_testing.hostile.adversary import MIN_ROWS, ON, Target, moment_job, rows, told_open
 from kernfed_testing.hostile.sparse import SPARSE_OFF, sparse_guards
 
 
@@ -51,6 +51,21 @@ def test_few_test_rows_that_have_a_mark(tmp_path: Path, policy: str, num_rows: i
     assert (np.abs(np.subtract(found, own)).max() < 1e-6) == (policy == SPARSE_OFF)
     if policy == ON:
         np.testing.assert_allclose(found, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", [ON, f'{ON}\nsparse_columns = "constant-in-tests"'])
+def test_five_of_fifty_test_rows_are_told_of_unless_the_site_says_otherwise(tmp_path: Path, policy: str) -> None:
+    """The site is told so before the job, with the column and what holds it off; then it holds."""
+    table = rows(mark=[float(i % 2) for i in range(60)])
+    tests = rows(50, seed=9, mark=[1.0] * 5 + [0.0] * 45)
+    lines = [",".join(tests), *(",".join(map(str, row)) for row in zip(*tests.values(), strict=True))]
+    target = Target(tmp_path, table, policy, test="\n".join(lines) + "\n")
+    before = told_open(target, moment_job(data={"features": ["mark", "x0"]}))
+    second, with_target = moments_of_test_rows(target, ["mark", "x0"], 50)
+    own = [sum(float(str(value)) for value in tests[name][:5]) for name in ("x0", "y")]
+    told = bool(np.abs(np.subtract([second[0, 1], with_target[0]], own)).max() < 1e-6)
+    assert told == (policy == ON)
+    assert [("column 'mark'" in note, "rows 2, 3, 4, 5, 6 of" in note) for note in before] == [(True, True)] * told
 
 
 @pytest.mark.parametrize("policy", ['near_jobs = "allow"', ON])

@@ -131,13 +131,21 @@ class Target:
 
 def foreseen(target: Target, job: JobFile) -> str:
     """The refusal that a site foresees of a job; empty where it foresees none."""
-    schema = data_schema(job)
-    data = load_local_data(target.file, job.cohort.dataset, schema, "ant")
     try:
-        list(foresee(target.file, job, data, "ant"))
+        _foreseen_notes(target, job)
     except PolicyError as err:
         return str(err)
     return ""
+
+
+def told_open(target: Target, job: JobFile) -> list[str]:
+    """What a site is told, before a job, that its answers may tell of few rows."""
+    return [note for note in _foreseen_notes(target, job) if note.startswith("may tell of few rows: ")]
+
+
+def _foreseen_notes(target: Target, job: JobFile) -> list[str]:
+    data = load_local_data(target.file, job.cohort.dataset, data_schema(job), "ant")
+    return list(dict.fromkeys(foresee(target.file, job, data, "ant")))
 
 
 @contextmanager

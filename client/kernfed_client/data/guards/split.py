@@ -23,13 +23,15 @@ from kernfed.tables.records import mixed
 from kernfed_client.data.guards.records import Records, are_copies
 from kernfed_client.data.reading.partition_data import PartitionData
 
-FIRST_RULES, JOINED_RULES, COMBINED_RULES, SUMS_RULES, LIFE_RULES, POINT_RULES, RULES = 1, 3, 4, 5, 6, 7, 7
+FIRST_RULES, JOINED_RULES, COMBINED_RULES, SUMS_RULES, LIFE_RULES, POINT_RULES, ROUND_RULES = 1, 3, 4, 5, 6, 7, 8
+RULES = ROUND_RULES
 """By which a job's rows are taken, told beside the digest of its rows so that a job goes on by those that it was begun
 by. 1: rows that stand out in a column are taken as they are, and blocks are cut from one order of all rows. 2: such
 columns are constant, and blocks are cut from an order of the job's own rows. 3: blocks are joined where in one of them
 few rows would stand out. 4: also where few rows would have one of few combinations of values; of the test rows,
 a tenth may stand out, and values are cut at a bound in whole multiples of rows. 5: also where few rows would stand out
-in a sum of columns. 6: rows stay in the blocks of earlier jobs where these are whole. 7: so do points beside them."""
+in a sum of columns. 6: rows stay in the blocks of earlier jobs where these are whole. 7: so do points beside them.
+8: rounds of streams too are judged by sums of columns."""
 
 
 @dataclass(frozen=True, slots=True)

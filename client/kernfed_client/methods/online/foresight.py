@@ -13,6 +13,7 @@ from kernfed.methods.online.settings import StreamSettings
 from kernfed.methods.online.stream_step import GROWN, rows_of_round
 from kernfed.methods.registry import METHODS
 from kernfed.wording import listed
+from kernfed_client.data.guards import left_open
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.foresight import Foresight
 from kernfed_client.methods.online.round_rows import Fewest
@@ -26,6 +27,7 @@ def _online(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> It
     """Of the training rows in their order, which are the stream where there is no other."""
     del lengthscales
     assert isinstance(file.method, StreamSettings)  # noqa: S101  # by its name
+    yield from left_open.of_functions(job)
     train = job.data.train
     order = np.argsort(train.row_numbers)[:_MOST_LOOKED_AT]
     target = np.asarray(job.targets_train, dtype=np.float64)
@@ -62,7 +64,7 @@ def sizes(columns: Floats, wanted: int, fewest: Fewest, most: int) -> list[tuple
     while start + wanted <= len(columns):
         num, last = wanted, np.zeros(columns.shape[1], dtype=np.bool_)
         while num < most and (few := fewest.blames(columns[start : start + num])).any():
-            num, last = min(num + max(fewest), most), few
+            num, last = min(num + fewest.most, most), few
         if start + num > len(columns):
             break
         found.append((num, np.flatnonzero(last).tolist()))

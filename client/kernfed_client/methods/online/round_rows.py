@@ -14,6 +14,7 @@ import numpy as np
 from kernfed.arrays import Array, Floats
 from kernfed.maths.few.combinations import combinations_of
 from kernfed.maths.few.rows import columns_of_few, levelled
+from kernfed.maths.few.sums import SparseSums
 from kernfed_client.methods.online.state import ClientState, LeftOut, Waiting
 from kernfed_client.streams.faults import FileChange, RowFault
 from kernfed_client.streams.streams import Chunk, Position, Row
@@ -91,9 +92,16 @@ class Fewest(NamedTuple):
     """Fewest rows of a round that may be so; 1: any number."""
 
     apart: int = 1
-    """Stand out in a column, or by their target."""
+    """Stand out in a column, in a sum of columns, or by their target."""
     alike: int = 1
     """Have one of few combinations of values."""
+    sums: SparseSums | None = None
+    """Of columns that are 0 in most rows of the client's; None: none were looked for."""
+
+    @property
+    def most(self) -> int:
+        """The larger of the two numbers."""
+        return max(self.apart, self.alike)
 
     def blames(self, columns: Floats) -> Array:
         """In which columns fewer rows stand out, or have a combination of values; (P + 1,), the target is the last.
@@ -103,11 +111,26 @@ class Fewest(NamedTuple):
         """
         few = np.zeros(columns.shape[1], dtype=np.bool_)
         if self.apart > 1:
-            few |= columns_of_few(columns, self.apart)
+            found = columns_of_few(self._with_sums(columns), self.apart)
+            few |= found[: len(few)]
+            if self.sums is not None:
+                few[:-1] |= self.sums.used[found[len(few) :]].any(axis=0)
         rare, alike = self.rare_ones(columns[:, :-1])
         if rare.any():
             few[alike] = True
         return few
+
+    def stay(self, columns: Floats) -> Array:
+        """Which rows, (n, P + 1), are none of few that stand out or are alike, (n,)."""
+        judged = self._with_sums(columns)
+        of_many: Array = (levelled(judged.copy(), self.apart) == judged).all(axis=1)
+        return of_many & ~self.rare_ones(columns[:, :-1])[0]
+
+    def _with_sums(self, columns: Floats) -> Floats:
+        """Columns, and behind them for each sum 1 in the rows in which it is not 0."""
+        if self.sums is None:
+            return columns
+        return np.column_stack([columns, self.sums.apart(columns[:, :-1])])
 
     def rare_ones(self, x: Floats) -> tuple[Array, Array]:
         """Which rows, (n, P), have a combination of values that fewer have, (n,), and the places of these columns."""
@@ -203,9 +226,7 @@ class RoundRows:
         """Leave out rows that stand out, or are alike, where fewer than that do, and those that then do."""
         left = list(places)
         while self.has_few(left, fewest):
-            columns = self._columns(left)
-            stays = (levelled(columns.copy(), fewest.apart) == columns).all(axis=1)
-            kept = np.flatnonzero(stays & ~fewest.rare_ones(columns[:, :-1])[0])
+            kept = np.flatnonzero(fewest.stay(self._columns(left)))
             self._rare += len(left) - len(kept)
             left = [left[i] for i in kept]
         return left

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.maths.few.sums import sums_of
 from kernfed.methods.online.stream_step import rows_of_round
 from kernfed_client.data.guards.few_in_columns import fewest_alike
 from kernfed_client.data.guards.joined_blocks import joined_blocks
-from kernfed_client.data.guards.split import JOINED_RULES
+from kernfed_client.data.guards.split import JOINED_RULES, ROUND_RULES
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.data.reading.ranges import row_outside
 from kernfed_client.methods.online.round_rows import (
@@ -54,21 +55,32 @@ def taker_of(job: LocalJob, stream: Stream, scaled: Callable[[Floats], Floats], 
         OSError: The disk is full, or gone.
     """
     outside = functools.partial(row_outside, job.schema)
-    fewest, policy = fewest_of(job), job.file.policy
+    fewest, policy = fewest_of(job, scaled if stream.live else None), job.file.policy
     near = policy.min_rows > 1 and policy.near_jobs != "allow" and job.durable and stream.marked
     used = UsedRows(job.file.state) if near else None
     return RowTaker(stream, scaled, policy.min_rows, limits, outside, fewest, most_rows(job, fewest), used)
 
 
-def fewest_of(job: LocalJob) -> Fewest:
-    """Fewest rows of a round that may stand out, or be alike, as the job's rules and this client's policy say."""
+def fewest_of(job: LocalJob, scaled: Callable[[Floats], Floats] | None = None) -> Fewest:
+    """Fewest rows of a round that may stand out, or be alike, as the job's rules and this client's policy say.
+
+    Sums of columns are those of the training rows, which are the stream, or come before it.
+
+    Args:
+        job: It has its rows.
+        scaled: How rows of the stream are scaled where they are read; None: they are not.
+    """
     apart = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
-    return Fewest(apart, fewest_alike(job.file.policy, job.data.rules))
+    alike, x = fewest_alike(job.file.policy, job.data.rules), job.data.train.x
+    if apart == 1 or job.data.rules < ROUND_RULES:
+        return Fewest(apart, alike)
+    sums = sums_of(x if scaled is None else scaled(x), apart)
+    return Fewest(apart, alike, sums if sums.num else None)
 
 
 def most_rows(job: LocalJob, fewest: Fewest) -> int:
     """Rows to which a round grows where few stand out."""
-    return min(_MOST_TIMES * max(fewest), job.num_rows)
+    return min(_MOST_TIMES * fewest.most, job.num_rows)
 
 
 class RowTaker:
@@ -171,7 +183,7 @@ class RowTaker:
             return rows.num_lacking
         if over := rows.num_last_free % least:
             return least - over
-        return min(max(self._fewest), most - rows.num) if rows.num < most and found.has_few else 0
+        return min(self._fewest.most, most - rows.num) if rows.num < most and found.has_few else 0
 
     def _cut(self, found: _Found, most: int, *, ended: bool, whole: bool) -> int:
         """How many rows to take; those behind are left in the stream, until more rows complete them."""

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from kernfed.features.kernels import RANDOM_KERNELS
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.personalise.embeddings import view_spec
 from kernfed.methods.personalise.settings import PersonaliseSettings
+from kernfed_client.data.guards import left_open
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.foresight import Foresight
 from kernfed_client.methods.personalise.embedded import refuse_few_embedded, unlabelled_columns
@@ -34,9 +36,12 @@ def _personalise(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) 
     if settings.embed_unlabelled and (beside := unlabelled_columns(job)):
         rows, columns = beside
         refuse_few_embedded(job, spec, columns / spread, rows.row_numbers)
+    if spec.kernel in RANDOM_KERNELS:
+        yield from left_open.of_functions(job)
     if settings.trainer == "fedavg":
         refuse_few_of_network(job)
-    yield from ()
+        yield from left_open.of_functions(job)
+        yield from left_open.of_networks(job)
 
 
 FORESIGHT: dict[str, Foresight] = {"personalise": _personalise}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.reweight.settings import ReweightSettings
+from kernfed_client.data.guards import left_open
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.foresight import Foresight
 from kernfed_client.methods.reweight.sums_steps import refuse_few_in_sums
@@ -21,9 +22,11 @@ def _reweight(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> 
     sums = ratios.pools_classifier or (ratios.source == "matching" and ratios.mixes)
     if settings.scope == "all" and sums:
         refuse_few_in_sums(job)
+        yield from left_open.of_functions(job)
     if settings.trainer != "newton":
         refuse_few_of_network(job)
-    yield from ()
+        yield from left_open.of_functions(job)
+        yield from left_open.of_networks(job)
 
 
 FORESIGHT: dict[str, Foresight] = {"reweight": _reweight}

@@ -79,7 +79,7 @@ def without_few(x: Floats, least: int) -> tuple[Floats, tuple[int, ...]]:
 
 def _follow(x: Floats, least: int) -> bool:
     """Have one column follow others in the rows where their sum stands out, in place; whether any did."""
-    columns, a, scale = scaled_columns(x)
+    columns, a, scale, _ = scaled_columns(x)
     size, done = np.abs(a), False
     for sums in sparse_sums(a, size, least):
         num = differs(a, size, sums).sum(axis=0)
@@ -97,16 +97,25 @@ def _follow(x: Floats, least: int) -> bool:
     return done
 
 
-def scaled_columns(x: Floats) -> tuple[Integers, Floats, Floats]:
-    """Columns that vary, a constant and these of about size 1, (n, 1 + P'), and by what they are divided, (P',)."""
+def scaled_columns(x: Floats) -> tuple[Integers, Floats, Floats, Floats]:
+    """Columns that vary, (P',), a constant and these of about size 1, (n, 1 + P'), and what makes them so.
+
+    Returns:
+        The columns, the numbers, by what they are divided, (P',), and what was subtracted before, (P',).
+    """
     centre = np.median(x[:_SAMPLE], axis=0)
     scale = np.abs(x - centre).mean(axis=0)
     columns = np.flatnonzero(scale > 0)
     if len(columns) > _MOST_COLUMNS:
         share = (x[:, columns] == centre[columns]).mean(axis=0)
         columns = np.sort(columns[np.argsort(-share, kind="stable")[:_MOST_COLUMNS]])
-    scale = scale[columns]
-    return columns, np.column_stack([np.ones(len(x)), (x[:, columns] - centre[columns]) / scale]), scale
+    scale, centre = scale[columns], centre[columns]
+    return columns, with_constant((x[:, columns] - centre) / scale), scale, centre
+
+
+def with_constant(x: Floats) -> Floats:
+    """A constant 1 before the columns, (n, 1 + P)."""
+    return np.column_stack([np.ones(len(x)), x])
 
 
 def sparse_sums(a: Floats, size: Floats, most: int) -> Iterator[Floats]:
@@ -202,7 +211,7 @@ class ProductsApart:
 
     def __init__(self, x: Floats) -> None:
         """Find the values."""
-        self._values = np.array([_two_commonest(column) for column in x.T]).reshape(x.shape[1], 2)
+        self._values = np.array([two_commonest(column) for column in x.T]).reshape(x.shape[1], 2)
         # NaN, no value, differs from all
         self._other = [(x != self._values[:, i]).astype(np.float64) for i in range(2)]
 
@@ -216,7 +225,8 @@ class ProductsApart:
             yield few, values[:, i, None], values[None, :, k]
 
 
-def _two_commonest(column: Floats) -> tuple[float, float]:
+def two_commonest(column: Floats) -> tuple[float, float]:
+    """The values that most rows have, the commonest first; NaN in place of one that hardly an eighth of them has."""
     values, counts = np.unique(column, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:2]
     found = [float(values[i]) if counts[i] * _LEAST_SHARE >= len(column) else np.nan for i in order]

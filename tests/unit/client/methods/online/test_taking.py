@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernfed.arrays import Floats
+from kernfed.maths.few.sums import SparseSums, sums_of
 from kernfed.methods.online.learner import Learner, LearnerRules, Mixing
 from kernfed.methods.online.losses import Loss
 from kernfed_client.data.reading.partition_data import PartitionData
@@ -31,6 +32,7 @@ def rounds(
     batch_rows: int = 1,
     most_rows: int = 64 * LEAST,
     fewest_alike: int = 1,
+    sums: SparseSums | None = None,
 ) -> list[Taken]:
     """What a client takes of a table, round after round, to its end."""
     limits = Limits(np.inf, -np.inf, np.inf)
@@ -39,7 +41,7 @@ def rounds(
         lambda x: x,
         LEAST,
         limits,
-        fewest=Fewest(fewest_apart, fewest_alike),
+        fewest=Fewest(fewest_apart, fewest_alike, sums),
         most_rows=most_rows,
     )
     rules = LearnerRules(Mixing.UNIFORM, Loss.SQUARED, 0.0, 1, 1.0, 0.0, 0.0, 1.0, False)
@@ -139,3 +141,32 @@ def test_a_round_has_enough_rows_of_each_combination() -> None:
         assert min(counts) >= fewest
         assert (min(counts) < LEAST) == (alike == 1)
         assert sum(map(len, found)) > 1100
+
+
+def test_a_round_has_enough_rows_in_which_two_columns_differ() -> None:
+    """Each column has many ones, and they differ in one row of a dozen; without the sums rounds have one or two."""
+    draw = np.random.default_rng(6)
+    differs = np.arange(1200) % 12 == 11
+    half = (draw.uniform(size=1200) < 0.5) & ~differs
+    x = np.column_stack([draw.normal(size=1200), half, half | differs]).astype(np.float64)
+    table = PartitionData(x, None, draw.normal(size=1200), 0, np.arange(2, 1202))
+    for sums in (sums_of(x, LEAST), None):
+        found = [np.array(taken.x) for taken in rounds(table, LEAST, sums=sums) if len(taken.y)]
+        apart = [int((rows[:, 1] != rows[:, 2]).sum()) for rows in found]
+        assert any(0 < num < LEAST for num in apart) == (sums is None)
+        assert sum(map(len, found)) > 1050
+        assert sum(apart) > 0
+
+
+def test_few_rows_in_which_two_columns_differ_are_left_out() -> None:
+    """Where hardly any rows do, a round that cannot grow further is learned without them."""
+    draw = np.random.default_rng(7)
+    differs = np.isin(np.arange(800), np.arange(3, 800, 60))
+    half = (draw.uniform(size=800) < 0.5) & ~differs
+    x = np.column_stack([draw.normal(size=800), half, half | differs]).astype(np.float64)
+    table = PartitionData(x, None, draw.normal(size=800), 0, np.arange(2, 802))
+    found = rounds(table, LEAST, sums=sums_of(x, LEAST), most_rows=200)
+    apart = [int((rows[:, 1] != rows[:, 2]).sum()) for taken in found if len(rows := np.array(taken.x))]
+    assert not any(0 < num < LEAST for num in apart)
+    assert found[-1].left_out.rare == 14 - sum(apart)
+    assert sum(len(taken.y) for taken in found) > 700
