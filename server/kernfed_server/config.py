@@ -61,7 +61,7 @@ def load_coordinator_file(path: Path | None) -> CoordinatorFile:
     """
     if path is None:
         return CoordinatorFile()
-    parsed = parse_toml(CoordinatorFile, read_toml(path), str(path))
+    parsed = parse_toml(CoordinatorFile, read_toml(path, "name the coordinator file with --config"), str(path))
     base = path.resolve().parent
     return parsed.model_copy(update={"pki": base / parsed.pki, "data": base / parsed.data})
 

@@ -346,7 +346,7 @@ def load_client_file(path: Path) -> ClientFile:
     Raises:
         ConfigError: Names file, key and remedy.
     """
-    parsed = parse_toml(ClientFile, read_toml(path), str(path))
+    parsed = parse_toml(ClientFile, read_toml(path, "name the client file with --config"), str(path))
     base = path.resolve().parent
 
     def place(partition: PartitionFile | None) -> PartitionFile | None:

@@ -27,8 +27,12 @@ _PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY: Final = re.compile(rf"""(?<![\w"'-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}""")
 
 
-def read_toml(path: Path) -> str:
+def read_toml(path: Path, remedy: str = "check the path") -> str:
     """Text of a TOML file.
+
+    Args:
+        path: Where it lies.
+        remedy: What to do where it is missing.
 
     Raises:
         ConfigError: The file is missing, unreadable or not UTF-8.
@@ -36,7 +40,7 @@ def read_toml(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; check the path") from None
+        raise ConfigError(f"{path}: no such file; {remedy}") from None
     except OSError as err:
         raise ConfigError(f"{path}: cannot be read ({err.strerror or err}); check the path and its rights") from err
     except UnicodeDecodeError as err:
