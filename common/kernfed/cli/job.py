@@ -27,7 +27,7 @@ from kernfed.cli.job_text import (
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_folded, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
-from kernfed.errors import JobCancelledError, JobError
+from kernfed.errors import ConfigError, JobCancelledError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.comparison import compare_jobs
 from kernfed.jobs.info import JobInfo, NumberedEvent
@@ -99,9 +99,9 @@ def list_jobs(
     coordinator: CoordinatorOption = None,
 ) -> None:
     """List jobs, newest first."""
-    jobs = with_operator(identity, coordinator, lambda operator: operator.list_jobs(limit)).jobs
+    page = with_operator(identity, coordinator, lambda operator: operator.list_jobs(limit))
     if as_json:
-        print_json([asdict(job) for job in jobs])
+        print_json([asdict(job) for job in page.jobs])
         return
     now = datetime.now(UTC)
     rows = [
@@ -114,9 +114,11 @@ def list_jobs(
             duration_text(job, now),
             clean(job.waiting_for or job.error_reason),
         ]
-        for job in jobs
+        for job in page.jobs
     ]
     print_table(["job", "method", "state", "round", "submitted", "took", ""], rows)
+    if page.next_page_token:
+        print_note(f"there are older jobs than these {len(rows)}: --limit shows more")
 
 
 @app.command()
@@ -126,7 +128,7 @@ def show(
     identity: IdentityOption = None,
     coordinator: CoordinatorOption = None,
 ) -> None:
-    """Show a job: settings with defaults, cohort, state, metrics per client, notes and failures."""
+    """Show a job: state, cohort, metrics per client, results, notes and failures; then its settings, with defaults."""
     job, events = with_operator(identity, coordinator, lambda operator: _history(operator, job_id))
     findings, kept = _left(job, identity, coordinator)
     told_at_a_glance = at_a_glance(findings)
@@ -153,6 +155,7 @@ def show(
         ("job", job.job_id),
         ("state", job.state.value),
         ("waiting", clean(job.waiting_for)),
+        ("cancelled", _cancelled_by(events) if job.state is JobState.CANCELLED else ""),
         ("error", clean(f"{job.error_reason}: {job.error_message}") if job.error_reason else ""),
         ("submitted", f"{job.submitted_at.astimezone():%Y-%m-%d %H:%M:%S} by {clean(job.submitted_by)}"),
         ("signed", signed_text(job)),
@@ -164,11 +167,6 @@ def show(
     for key, value in facts:
         if value:
             print_folded(f"{key:<10} ", value)
-    typer.echo(f"\nsettings{release}")
-    lines = list(flat(settings, "not set"))
-    width = max(len(key) for key, _ in lines)
-    for key, value in lines:
-        print_folded(f"  {key:<{width}}  ", clean(value))
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
@@ -180,6 +178,13 @@ def show(
         typer.echo("\nnotes and failures")
         for numbered in told[-50:]:
             print_folded("  ", event_line(numbered) or "")
+    lines, named = list(flat(settings, "not set")), _named_keys(job)
+    width = max(len(key) for key, _ in lines)
+    for title, wanted in (("settings of the job file", True), (f"settings by default{release}", False)):
+        typer.echo(f"\n{title}")
+        for key, value in lines:
+            if (key in named) is wanted:
+                print_folded(f"  {key:<{width}}  ", clean(value))
 
 
 @app.command()
@@ -319,6 +324,21 @@ async def _kept(operator: OperatorClient, job_id: str, wanted: list[str]) -> dic
     with tempfile.TemporaryDirectory(prefix="kernfed-show-") as folder:
         paths = await operator.fetch(job_id, Path(folder), sorted(there))
         return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def _named_keys(job: JobInfo) -> set[str]:
+    """Keys that stand in a job's file, dotted; none where this release cannot read it."""
+    try:
+        parsed = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True)
+    except ConfigError:
+        return set()
+    return {key for key, _ in flat(parsed.model_dump(mode="json", exclude_unset=True))}
+
+
+def _cancelled_by(events: list[NumberedEvent]) -> str:
+    """By whom, in the words of the job's last change of state."""
+    said = [e.event.message for e in events if e.event.kind is EventKind.STATE]
+    return clean(said[-1].removeprefix("cancelled ")) if said else ""
 
 
 def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:

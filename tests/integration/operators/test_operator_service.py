@@ -113,7 +113,7 @@ async def test_settings_are_those_that_the_job_began_with(tmp_path: Path) -> Non
         record.write_text(json.dumps(kept))
         assert "\n  method.rounds         55\n" in await printed({})
         record.unlink()
-        assert "\nsettings; defaults as of kernfed 0." in await printed({})
+        assert "\nsettings by default; defaults as of kernfed 0." in await printed({})
 
 
 async def test_a_large_artifact_arrives_in_pieces(tmp_path: Path) -> None:
