@@ -18,7 +18,6 @@ from kernfed.maths.choosing.lengthscales import factor, next_step
 from kernfed.maths.choosing.ridge_search import ENOUGH_APART
 from kernfed.maths.folds import FOLDS
 from kernfed.maths.statistics import agree_lengthscale, median_distance, pool_moments, pooled_deviation
-from kernfed.tensors.rows import mean_of
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.fold_sums import fold_sums
 from kernfed_client.data.local_job import LocalJob
@@ -68,7 +67,7 @@ def alone(job: LocalJob) -> LocalJob:
             spec = _chosen(own, spec, intercept=job.centred)
     own.map_features(spec)
     if job.centred:
-        own.centre(*(np.asarray(mean.cpu().numpy()) for mean in (mean_of(own.train_rows), own.y_train.mean(0))))
+        own.centre(*(np.asarray(mean.cpu().numpy()) for mean in (own.uncentred().mean(), own.y_train.mean(0))))
     return own
 
 

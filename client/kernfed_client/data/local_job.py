@@ -188,7 +188,7 @@ class LocalJob(Stages, StepMemory, Machine):
         self._room.claim(self.client, len(scaled.x_train), spec.num_features, copies, self.usable_bytes)
         self._row_weights = None
         self._forget_features()  # first: there may be no room for two
-        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, self.fewest_apart)
+        self._mapped = map_rows(scaled, spec, self.device, self.usable_bytes, self.fewest_apart, sums=not copies)
         return self._mapped.fingerprint
 
     def centre(self, feature_mean: Array, target_mean: Array) -> None:
@@ -215,7 +215,8 @@ class LocalJob(Stages, StepMemory, Machine):
         if not (mapped := made(self._mapped, "data.map_features")).centred:
             return mapped
         scaled = made(self._scaled, "data.standardise")
-        return map_rows(scaled, mapped.features, self.device, self.usable_bytes, self.fewest_apart)
+        sums = mapped.sums is not None
+        return map_rows(scaled, mapped.features, self.device, self.usable_bytes, self.fewest_apart, sums=sums)
 
     def _forget_scales(self) -> None:
         self._scaled = self._row_weights = None

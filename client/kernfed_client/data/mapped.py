@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,9 @@ from kernfed.features.spec import FeatureSpec, draw_frequencies, fingerprint
 from kernfed.maths.few.rows import FewProducts, few_products
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.feature_maps import FeatureMap
-from kernfed.tensors.rows import MappedRows
+from kernfed.tensors.row_sums import RowSums
+from kernfed.tensors.rows import MappedRows, mean_of
+from kernfed.tensors.shifted_gram import ShiftedGram
 from kernfed_client.data.scaled import Scaled
 
 
@@ -42,6 +45,21 @@ class Mapped:
     """Whether means were subtracted."""
     sparse_products: int = 0
     """Products of two columns that tell of few rows, and are taken as 0 there."""
+    sums: RowSums | None = None
+    """Of the training rows and their targets less nothing: one pass serves means and ridge problems; None: there are
+    few rows, or no ridge problem comes of them."""
+
+    def mean(self, weights: Tensor | None = None) -> Tensor:
+        """Mean of the training rows' features, (M,), by their weights, (n,), where given."""
+        return mean_of(self.train, weights) if self.sums is None or weights is not None else self.sums.mean()
+
+    def ridge_sums(self) -> Callable[[], tuple[ShiftedGram, Tensor]] | None:
+        """What gives the sums of a ridge problem of centred rows; None: the problem makes them itself."""
+        if self.sums is None or not self.centred:
+            return None
+        device = self.y_train.device
+        z, y = (torch.tensor(mean, device=device) for mean in (self.feature_mean, self.target_mean))
+        return functools.partial(self.sums.around, z, y)
 
     def check_means(self, feature_mean: Array, target_mean: Array) -> None:
         """Refuse means of other lengths.
@@ -75,7 +93,13 @@ def check_map(scaled: Scaled, spec: FeatureSpec) -> None:
 
 
 def map_rows(
-    scaled: Scaled, spec: FeatureSpec, device: torch.device, limit: Callable[[], int], least: tuple[int, int]
+    scaled: Scaled,
+    spec: FeatureSpec,
+    device: torch.device,
+    limit: Callable[[], int],
+    least: tuple[int, int],
+    *,
+    sums: bool,
 ) -> Mapped:
     """Draw the feature map; features are not centred yet, and computed when they are read.
 
@@ -85,6 +109,7 @@ def map_rows(
         device: Where features are computed.
         limit: Bytes that features of all rows at once may take.
         least: Fewest training rows, and fewest test rows, that a product of two columns tells of; 1: any number.
+        sums: Whether the method sums over the rows, as ridge problems do.
 
     Raises:
         ConfigError: The specification contradicts itself.
@@ -93,15 +118,18 @@ def map_rows(
     few = [few_products_of(x, spec, num) for x, num in zip((scaled.x_train, scaled.x_test), least, strict=True)]
     train, test = (FeatureMap(spec, device=device, frequencies=frequencies, few=found) for found in few)
     targets = TASKS[scaled.task].encode(scaled.targets_train, scaled.classes)
+    rows = MappedRows(torch.as_tensor(scaled.x_train, device=device), train, limit=limit)
+    y_train = torch.tensor(targets, device=device)
     return Mapped(
         features=spec,
         fingerprint=fingerprint(spec, frequencies),
-        train=MappedRows(torch.as_tensor(scaled.x_train, device=device), train, limit=limit),
+        train=rows,
         test=MappedRows(torch.as_tensor(scaled.x_test, device=device), test, limit=limit),
-        y_train=torch.tensor(targets, device=device),
+        y_train=y_train,
         feature_mean=np.zeros(spec.num_features),
         target_mean=np.zeros(targets.shape[1]),
         sparse_products=sum(found.num for found in few if found is not None),
+        sums=RowSums(rows, y_train) if sums and RowSums.saves(*rows.shape) else None,
     )
 
 

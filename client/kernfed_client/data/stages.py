@@ -6,6 +6,7 @@ has not made yet raises JobStateMissingError, upon which the coordinator repeats
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from torch import Tensor
@@ -17,6 +18,7 @@ from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.maths.folds import units
 from kernfed.maths.tasks import TASKS
 from kernfed.tensors.rows import FeatureRows
+from kernfed.tensors.shifted_gram import ShiftedGram
 from kernfed.tensors.threads import LARGE
 from kernfed_client.data.described import Described
 from kernfed_client.data.mapped import Mapped
@@ -138,6 +140,10 @@ class Stages:
         Centred by the pooled mean if the job has an intercept.
         """
         return made(self._mapped, "data.map_features").train
+
+    def ridge_sums(self) -> Callable[[], tuple[ShiftedGram, Tensor]] | None:
+        """See `Mapped.ridge_sums`."""
+        return made(self._mapped, "data.map_features").ridge_sums()
 
     @property
     def test_rows(self) -> FeatureRows:

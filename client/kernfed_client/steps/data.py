@@ -26,7 +26,6 @@ from kernfed.federation.messages.data import (
 from kernfed.jobs.plugins_used import refuse_others
 from kernfed.maths.statistics import median_distance, moments
 from kernfed.tensors.arrays import to_array
-from kernfed.tensors.rows import mean_of
 from kernfed_client.data.alone import AgreedLengthscale
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.guards.few_values import refuse_few_alike
@@ -138,7 +137,7 @@ def mean_embedding(job: LocalJob, request: MeanEmbeddingRequest) -> MeanEmbeddin
     target_mean = y.mean(0) if weights is None else weights @ y / weights.sum()
     return MeanEmbedding(
         num_rows=job.num_rows,
-        feature_mean=to_array(mean_of(rows, weights)),
+        feature_mean=to_array(mapped.mean(weights)),
         target_mean=to_array(target_mean),
     )
 

@@ -100,7 +100,7 @@ def _problem(job: LocalJob, ridge: float, rows: Tensor | None = None) -> LocalRi
     z: FeatureRows = job.train_rows if rows is None else job.train_rows.some(rows)
     y = job.y_train if rows is None else job.y_train[rows]
     if job.row_weights is None:
-        return LocalRidge(z, y, ridge)
+        return LocalRidge(z, y, ridge, job.ridge_sums() if rows is None else None)
     # Rows times the roots of their weights: Z'Z/n and Z'Y/n become the weighted means.
     root = torch.tensor(job.row_weights, dtype=torch.float64, device=job.device).sqrt()
     root = root if rows is None else root[rows]

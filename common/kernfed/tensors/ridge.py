@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -57,13 +58,20 @@ class LocalRidge:
         ridge: The ridge, above 0.
     """
 
-    def __init__(self, z: Tensor | FeatureRows, y: Tensor, ridge: float) -> None:
+    def __init__(
+        self,
+        z: Tensor | FeatureRows,
+        y: Tensor,
+        ridge: float,
+        sums: Callable[[], tuple[ShiftedGram, Tensor]] | None = None,
+    ) -> None:
         """Take the rows of a problem; they are kept, not copied.
 
         Args:
             z: Features, shape (n, M), or what gives them.
             y: Targets, shape (n, C), of the type and device of `z`.
             ridge: Above 0.
+            sums: Gives Z'Z/n and Z'Y/n, shape (M, C), of these rows, more than M/2; unset: they are made of the rows.
 
         Raises:
             DataError: Rows of features and targets do not pair up.
@@ -82,6 +90,7 @@ class LocalRidge:
         self._gram: ShiftedGram | None = None
         self._moment: Tensor | None = None
         self._whole: Tensor | None = None
+        self._sums = None if self._dual else sums
 
     def at(self, ridge: float) -> LocalRidge:
         """The problem of the same rows with another ridge, above 0; sums over rows are shared, and made once."""
@@ -215,6 +224,9 @@ class LocalRidge:
 
     def _sum_up(self) -> None:
         """One pass over the rows for all sums over them."""
+        if self._sums is not None:
+            self._gram, self._moment = self._sums()
+            return
         rows, y = self._rows, self._y
         gram = GramSum(self.num_rows if self._dual else rows.shape[1], rows.dtype, rows.device)
         if self._dual:

@@ -7,7 +7,7 @@ Elsewhere G and each factor have an array of their own.
 from __future__ import annotations
 
 import torch
-from scipy.linalg.blas import dsymm, dsymv, dsyrk
+from scipy.linalg.blas import dsymm, dsymv, dsyr2, dsyrk
 from torch import Tensor
 
 from kernfed.errors import NotPositiveDefiniteError
@@ -43,6 +43,13 @@ class GramSum:
             dsyrk(1.0, a, beta=1.0, c=self._sum.numpy().T, trans=trans, lower=1, overwrite_c=1)
         else:
             self._sum.addmm_(z.T, z)
+
+    def subtract(self, u: Tensor, v: Tensor) -> None:
+        """Subtract u v' + v u' of two vectors, shape (size,)."""
+        if in_place(self._sum):
+            dsyr2(-1.0, u.numpy(), v.numpy(), a=self._sum.numpy().T, lower=1, overwrite_a=1)
+        else:
+            self._sum.addr_(u, v, alpha=-1.0).addr_(v, u, alpha=-1.0)
 
     def done(self, scale: float) -> ShiftedGram:
         """The sum times a factor; this object is used up."""
