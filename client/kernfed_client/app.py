@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kernfed import files
-from kernfed.errors import KernfedError, PolicyError, SubmissionError
+from kernfed.errors import ApprovalError, KernfedError, PolicyError, SubmissionError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import request_classes
 from kernfed.jobs.client_file import PARTITIONS, ClientFile, DatasetSection
@@ -27,6 +27,8 @@ from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
 from kernfed.wire.channel import metrics_address
 from kernfed.wire.payload import Payload
+from kernfed_client.approval.book import Book, Decision, Entry
+from kernfed_client.approval.gate import Approvals
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.audit import AUDIT_FILE, AuditLog
 from kernfed_client.daemon.health import keep_health_written
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     from kernfed_client.daemon.metrics import ClientMetrics
 
 log = structlog.get_logger(__name__)
+
+DECISIONS_EVERY_S = 0.5
+"""Between two looks for what people here decided."""
 
 
 class ClientDaemon:
@@ -82,6 +87,9 @@ class ClientDaemon:
         self._audit = AuditLog(file.state / AUDIT_FILE, file_bytes=file.audit_file_bytes, monthly=file.audit_monthly)
         # Replies of an earlier life may leave only under the policy, and of the data, that this file names.
         terms = file.model_dump_json(include={"policy", "datasets", "models"})
+        self._deaf = False
+        """Whether decisions on jobs cannot be written down."""
+        self._approvals = Approvals(Book(file.state), file.policy.approve, self._decided)
         self._store = ReplyStore(file.state / "outbox", terms)
         self._folders = live_folders(file)
         self._metrics = _metrics(file, self._folders)
@@ -95,12 +103,15 @@ class ClientDaemon:
             self._refused,
             file.state,
             max_body_bytes=file.max_body_bytes,
+            admit=self._admit,
         )
         self.session = ClientSession(
             lambda: Identity.load(file.identity),
             file.coordinator,
             Offer(version("kernfed"), tuple((name, _partitions(d)) for name, d in sorted(file.datasets.items()))),
-            Answering(self._runner, self._worker, self._store, file.max_memory_bytes, self._submissions),
+            Answering(
+                self._runner, self._worker, self._store, file.max_memory_bytes, self._submissions, self._approvals
+            ),
             file.reconnect_max_s,
             lambda address, me, _err: diagnose_failure(address, me),
             self._trouble,
@@ -145,6 +156,22 @@ class ClientDaemon:
                 raise SubmissionError(f"{other}, which operator {job.signed.operator} signed; look at the coordinator")
         self._policy.check(request, task.submitted_by, task.method, num_rows, task.cohort_size)
 
+    def _admit(self, task: task_pb2.Task, answered: bool) -> None:
+        self._approvals.admit(task, self._submissions.known(task.job_id), answered=answered)
+
+    def _decided(self, entry: Entry, said: Decision) -> None:
+        self._audit.decided(
+            job_id=entry.job,
+            operator=entry.operator,
+            submission=entry.submission or None,
+            method=entry.method,
+            plan=entry.plan,
+            word=said.word.value,
+            why=said.why,
+            user=said.user,
+            decided_at=said.when,
+        )
+
     def _record(self, task: task_pb2.Task, request: Request[Any], reply: Reply, payload: Payload) -> None:
         self._audit.record(
             job_id=task.job_id,
@@ -177,13 +204,24 @@ class ClientDaemon:
             reason=err.reason,
             message=str(err),
         )
-        if self._metrics is not None:
+        if self._metrics is not None and not isinstance(err, ApprovalError):  # what waits may still be answered
             self._metrics.refused(task.step, err.reason)
 
     def _submission(self, task: task_pb2.Task) -> str | None:
         """Digest of the submission that proves the task's operator and method; None: the coordinator says so."""
         job = self._submissions.known(task.job_id)
         return None if job is None or job.signed.sha256 != task.submission_sha256 else job.signed.sha256.hex()
+
+    async def _hear_decisions(self) -> None:
+        """Do what people here decided on jobs."""
+        try:
+            self.session.tasks.decided(await asyncio.to_thread(self._approvals.news))
+        except (OSError, KernfedError) as err:  # it counts once the log has it
+            if not self._deaf:
+                log.error("what was decided on a job waits for the audit log", error=str(err))
+            self._deaf = True
+        else:
+            self._deaf = False
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is set.
@@ -223,6 +261,12 @@ class ClientDaemon:
                 await asyncio.sleep(LOOK_S)
                 await self._worker.run(self._runner.forget_old)
 
+        async def follow_decisions() -> None:
+            while True:
+                await self._hear_decisions()
+                await asyncio.sleep(DECISIONS_EVERY_S)
+
+        await self._hear_decisions()  # before anything of a job that was refused meanwhile is sent again
         session = self.session
         health = keep_health_written(
             self._file.state,
@@ -236,13 +280,13 @@ class ClientDaemon:
         tasks = [
             asyncio.ensure_future(coroutine)
             for coroutine in (
-                *(self.session.run(), renewal, health, forget_old()),
+                *(self.session.run(), renewal, health, forget_old(), follow_decisions()),
                 *(announce(), warm_up()),
             )
         ]
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            endless = tasks[:4]
+            endless = tasks[:5]
             done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopped}:
                 task.result()

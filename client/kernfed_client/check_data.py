@@ -12,15 +12,15 @@ from rich.text import Text
 
 from kernfed.columns.agree import open_plans, settle
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
-from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
-from kernfed.jobs.client_file import DEFAULT_KINDS, ClientFile, load_client_file
-from kernfed.jobs.held_to import chooses_by_folds
+from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, data_schema, load_job
 from kernfed.jobs.plugins_used import asked_of_clients, check_installed, refuse_others
-from kernfed.methods.registry import SHARED_REQUESTS, method_of
+from kernfed.methods.registry import method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
+from kernfed_client.approval import job_plan
+from kernfed_client.approval.job_plan import JobPlan, plan_of
 from kernfed_client.daemon.policy import Policy
 from kernfed_client.data.finite_moments import finite_moments
 from kernfed_client.data.guards.dealt_blocks import Dealing
@@ -68,6 +68,8 @@ class DataReport:
     refused: bool
     """Whether the policy here would refuse the job; a note says why."""
     notes: list[str]
+    plan: JobPlan
+    """What would leave."""
 
 
 def check_data(job_path: Path, config_path: Path, name: str | None = None) -> DataReport:
@@ -100,8 +102,13 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
     dealing = None if file.policy.near_jobs == "allow" else Dealing(file.state, file.policy.min_rows)  # none is kept
     data = load_local_data(file, job.cohort.dataset, schema, name, dealing=dealing)
     finite_moments(data, schema, job.cohort.dataset)
-    refused, foreseen = _policy_notes(file, job, data, name, dealing)
+    plan = plan_of(job, file.policy)
+    refused, foreseen = _policy_notes(file, job, data, plan, name, dealing)
     notes += [*site_notes(data, schema), *foreseen]
+    if file.policy.approve != "all":
+        notes.append(
+            f'policy.approve is "{file.policy.approve}": the job waits for approval here (`kernfed-client jobs`)'
+        )
     notes += _stream_notes(file, job, schema, data.classes)
     return DataReport(
         job=job.name,
@@ -116,6 +123,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         columns=_columns(data, [*schema.features, schema.target]),
         refused=refused,
         notes=notes,
+        plan=plan,
     )
 
 
@@ -166,7 +174,8 @@ def as_table(report: DataReport) -> RenderableType:
     fits = "fits" if not report.refused else "can be read, but the policy here would refuse"
     head = Text(f"{report.client}: data set {report.dataset} {fits} job {report.job}", style="bold")
     more = [Text(f"{left_out} columns before the last are not shown; --json has them all")] if left_out else []
-    return Group(head, rows, columns, *more, *(Text(f"note: {note}") for note in report.notes))
+    notes = [Text(f"note: {note}") for note in report.notes]
+    return Group(head, rows, columns, *more, job_plan.as_table(report.plan), *notes)
 
 
 def _class_counts(data: LocalData) -> dict[str, list[int]]:
@@ -184,7 +193,7 @@ def _columns(data: LocalData, names: list[str]) -> list[ColumnSummary]:
 
 
 def _policy_notes(
-    file: ClientFile, job: JobFile, data: LocalData, client: str, dealing: Dealing | None
+    file: ClientFile, job: JobFile, data: LocalData, plan: JobPlan, client: str, dealing: Dealing | None
 ) -> tuple[bool, list[str]]:
     # Whether the job would be refused, and what to say.
     operators = file.policy.operators
@@ -198,13 +207,9 @@ def _policy_notes(
     except PolicyError as err:
         return True, [f"the policy here would refuse this job: {err}"]
     steps: dict[str, list[str]] = {}
-    for request in (*SHARED_REQUESTS, *(method_of(job.method).steps or ())):
-        if request is TrainingFoldSumsRequest and not chooses_by_folds(job):
-            continue
-        for kind in request.kinds:
-            # Kinds that no policy allows by itself are for settings that few jobs have.
-            if kind in DEFAULT_KINDS and kind not in file.policy.allow:
-                steps.setdefault(kind, []).append(request.step)
+    for step in plan.steps:
+        for kind in step.refused:
+            steps.setdefault(kind, []).append(step.step)
     return False, foreseen + [
         f"policy.allow lacks {kind}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
         for kind, asked in steps.items()

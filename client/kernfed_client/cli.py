@@ -76,6 +76,12 @@ add_later(
 )
 add_later(
     app,
+    "jobs",
+    "kernfed_client.commands.jobs:app",
+    "List the jobs that ran, run or ask to run here, and decide on them: show, approve, refuse, pause, resume.",
+)
+add_later(
+    app,
     "predict",
     "kernfed_client.commands.predict:predict",
     "Predict the rows of a file with this client's own model of a job; nothing leaves this machine.",

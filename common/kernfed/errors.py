@@ -128,6 +128,18 @@ class SubmissionError(PolicyError):
     reason = "UNPROVEN_JOB"
 
 
+class ApprovalError(PolicyError):
+    """People at the site have not approved the job yet, or pause it; nothing was sent, and the job waits for them."""
+
+    reason = "AWAITS_APPROVAL"
+
+
+class SiteRefusedError(PolicyError):
+    """People at the site refused the job; nothing was sent."""
+
+    reason = "REFUSED_BY_SITE"
+
+
 class AlreadyConnectedError(AuthError):
     """Another daemon holds an active session under the same identity."""
 

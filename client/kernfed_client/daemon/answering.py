@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from kernfed.errors import JobCancelledError, KernfedError, WireError
+from kernfed.errors import ApprovalError, JobCancelledError, KernfedError, WireError
+from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import MAX_TEXT
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
+from kernfed_client.approval.gate import Approvals, News
 from kernfed_client.daemon.intake import MAX_ENDING, Intake, check_names
 from kernfed_client.daemon.operators.submissions import Submissions
 from kernfed_client.daemon.outbox import Outbox
@@ -23,6 +25,9 @@ from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 
 log = structlog.get_logger(__name__)
+
+MAX_DECIDED = 100
+"""Jobs of which one frame says that the site has decided."""
 
 
 class Answering:
@@ -35,6 +40,7 @@ class Answering:
         store: ReplyStore | None = None,
         max_memory_bytes: int | None = None,
         submissions: Submissions | None = None,
+        approvals: Approvals | None = None,
     ) -> None:
         """Begin with the answers that an earlier life kept.
 
@@ -44,11 +50,13 @@ class Answering:
             store: Keeps replies over the death of this process; None: they are computed again.
             max_memory_bytes: Of the client file.
             submissions: Takes what operators signed; None: nobody looks at it.
+            approvals: What people at the site decide on jobs; None: they have no say.
         """
         self._runner = runner
         self._worker = worker
         self._store = store
         self._submissions = submissions
+        self._approvals = approvals
         self._outbox = Outbox()
         for reply in store.restore() if store else ():
             self._outbox.restore(reply)
@@ -84,6 +92,8 @@ class Answering:
         self._line = None
         for task_id in unfinished:
             self._intake.leave(task_id)
+        for task_id in self._outbox.failed(ApprovalError.reason):  # it may be decided by the time of the next line
+            self._outbox.drop(task_id)
 
     def _send_answer(self, task_id: str) -> None:
         if self._line is not None and self._outbox.holds(task_id):
@@ -174,6 +184,24 @@ class Answering:
         )
         self._outbox.add_failure(task.job_id, failure)
         self._send_answer(task.task_id)
+        if isinstance(err, ApprovalError):
+            if self._line is None:
+                self._outbox.drop(task.task_id)
+            elif self._approvals is not None and not self._approvals.held(task.job_id):
+                self._tell_decided([task.job_id])  # meanwhile
+
+    def decided(self, news: Sequence[News]) -> None:
+        """People at the site decided on jobs: what waited for it is asked again, and nothing leaves of one refused."""
+        for job in news:
+            if job.refused:
+                for task_id in self._outbox.of_job(job.job_id):
+                    self._drop_answer(task_id)
+        for i in range(0, len(news), MAX_DECIDED):
+            self._tell_decided([job.job_id for job in news[i : i + MAX_DECIDED]])
+
+    def _tell_decided(self, job_ids: Sequence[str]) -> None:
+        if self._line is not None:
+            self._line.put(pb.ConnectRequest(heartbeat=pb.Heartbeat(decided_job_ids=job_ids)).SerializeToString())
 
     def acknowledged(self, ack: task_pb2.TaskAck) -> None:
         """The coordinator has an answer, or refuses it."""
@@ -203,7 +231,7 @@ class Answering:
                 raise WireError(f"the coordinator ends more than {MAX_ENDING} jobs at once")
             self._ending += 1
             # Nobody waits: a step may be under way for minutes, and the line must be read meanwhile.
-            self._worker.submit(lambda: self._drop_job(cancel.job_id), self._job_dropped)
+            self._worker.submit(lambda: self._drop_job(cancel.job_id, cancel.why), self._job_dropped)
         return gone
 
     def _job_dropped(self, _done: None, error: BaseException | None) -> None:
@@ -211,8 +239,10 @@ class Answering:
         if error is not None:
             log.error("a job's state could not be dropped", exc_info=error)
 
-    def _drop_job(self, job_id: str) -> None:
+    def _drop_job(self, job_id: str, why: str) -> None:
         self._runner.drop_job(job_id)
+        if self._approvals is not None:
+            self._approvals.over(job_id, why)
         if self._submissions is not None:
             self._submissions.forget(job_id)
         if self._store is not None:

@@ -1,7 +1,8 @@
 """The audit log: one JSON line for every reply that leaves the site, each line chained to the one before by its hash.
 
 What the policy refused has a line too, of kind "refused", though nothing left; `kernfed_client.daemon.refusals` counts
-those that come over and over, and a line with `times` stands for as many of them.
+those that come over and over, and a line with `times` stands for as many of them. What people decided has one of kind
+"decided".
 
 A line is written before its reply is sent. A changed or removed line breaks the chain from there on, unless
 the whole rest is written anew; keep a copy of the last line's hash elsewhere to rule that out too.
@@ -35,6 +36,8 @@ as much as computing it."""
 
 REFUSED = "refused"
 """The `kind` of a line about a task that the policy refused."""
+DECIDED = "decided"
+"""The `kind` of a line about what somebody at the site decided on a job."""
 MAX_MESSAGE = 500
 """Characters of the reason for a refusal in a line."""
 MAX_FACTS, MAX_ITEMS, MAX_TEXT = 32, 8, 40
@@ -160,6 +163,51 @@ class AuditLog:
         }
         with self._refusing:
             self._add_refusals(self._refusals.due(line, self._now()))
+
+    def decided(
+        self,
+        *,
+        job_id: str,
+        operator: str,
+        submission: str | None,
+        method: str,
+        plan: str,
+        word: str,
+        why: str,
+        user: str,
+        decided_at: str,
+    ) -> None:
+        """Append a line about what somebody at the site decided on a job, before anything follows from it.
+
+        Args:
+            job_id: The job.
+            operator: Whose job it is.
+            submission: Digest of what the operator signed; None: it is not proven whose job it is.
+            method: The job's method.
+            plan: Digest of what decides what leaves.
+            word: `approve`, `refuse`, `pause` or `resume`.
+            why: The reason that was given.
+            user: Who decided, by the account of this machine.
+            decided_at: When, ISO 8601.
+
+        Raises:
+            OSError: The line could not be written; the log is as before.
+        """
+        self._chain.add(
+            {
+                "when": self._now().isoformat(timespec="milliseconds"),
+                "kind": DECIDED,
+                "job": job_id,
+                "operator": operator,
+                "submission": submission,
+                "method": method,
+                "plan": plan,
+                "decision": word,
+                "why": why[:MAX_MESSAGE],
+                "user": user,
+                "decided_at": decided_at,
+            }
+        )
 
     def _add_refusals(self, lines: Iterable[dict[str, Any]]) -> None:
         for line in lines:

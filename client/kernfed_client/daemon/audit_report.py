@@ -15,7 +15,7 @@ from rich.text import Text
 from kernfed.errors import ConfigError, UnknownJobError
 from kernfed.jobs.client_file import load_client_file
 from kernfed.wording import clean
-from kernfed_client.daemon.audit import AUDIT_FILE, REFUSED
+from kernfed_client.daemon.audit import AUDIT_FILE, DECIDED, REFUSED
 from kernfed_client.daemon.audit_chain import END_FILE, digest, find_files, num_missing, read_line, verify
 
 NOT_PROVEN = " (not proven)"
@@ -49,6 +49,18 @@ class RefusedPart:
 
 
 @dataclass
+class DecidedPart:
+    """What somebody at the site decided on a job."""
+
+    decision: str
+    """`approve`, `refuse`, `pause` or `resume`."""
+    user: str
+    when: str
+    """ISO 8601."""
+    why: str
+
+
+@dataclass
 class JobPart:
     """Messages that left in a job, and what was refused of it."""
 
@@ -61,6 +73,7 @@ class JobPart:
     """When the last one was."""
     parts: list[KindPart]
     refusals: list[RefusedPart] = field(default_factory=list)
+    decisions: list[DecidedPart] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -152,6 +165,10 @@ def summarise(path: Path, job: str | None = None, archives: Sequence[Path] = ())
         if entry.get("kind") == REFUSED:
             _add_refusal(found, entry)
             continue
+        if entry.get("kind") == DECIDED:
+            said = (str(entry[key]) for key in ("decision", "user", "decided_at", "why"))
+            found.decisions.append(DecidedPart(*said))
+            continue
         kinds = tuple(str(kind) for kind in entry["kinds"])
         part = parts.get((name, kinds))
         if part is None:
@@ -193,6 +210,8 @@ def _entries(path: Path, report: AuditReport) -> Iterator[dict[str, Any]]:
 def _is_entry(entry: Mapping[str, Any]) -> bool:
     if entry.get("kind") == REFUSED:
         return entry.keys() >= _REFUSAL_KEYS
+    if entry.get("kind") == DECIDED:
+        return entry.keys() >= _DECISION_KEYS
     if not entry.keys() >= _KEYS or not isinstance(entry["kinds"], list):
         return False
     shapes = entry["shapes"].values() if isinstance(entry["shapes"], dict) else [None]
@@ -205,6 +224,7 @@ def _is_entry(entry: Mapping[str, Any]) -> bool:
 
 
 _KEYS = {"when", "job", "step", "operator", "kinds", "shapes", "bytes"}
+_DECISION_KEYS = {"when", "job", "operator", "decision", "why", "user", "decided_at"}
 _REFUSAL_KEYS = {"when", "job", "step", "operator", "method", "message"}
 
 
@@ -242,7 +262,8 @@ def as_table(report: AuditReport) -> RenderableType:
         notes.append(f"{num_refused:,} tasks were refused by the policy; nothing left in answer to them")
     if report.last_sha256:
         notes.append(f"SHA-256 of the last line: {report.last_sha256}")
-    tables = [table, *([_refusals(report)] if num_refused else [])]
+    decided = [_decisions(report)] if any(job.decisions for job in report.jobs) else []
+    tables = [table, *([_refusals(report)] if num_refused else []), *decided]
     return Group(*tables, *(Text(note) for note in notes))
 
 
@@ -253,5 +274,14 @@ def _refusals(report: AuditReport) -> Table:
     for job in report.jobs:
         for part in job.refusals:
             cells = (job.job, ", ".join(job.operators), part.method, part.step, f"{part.times:,}", part.message)
+            table.add_row(*(Text(clean(cell)) for cell in cells))
+    return table
+
+
+def _decisions(report: AuditReport) -> Table:
+    table = Table("job", "operator", "decision", "by", "when", "why", title="what was decided here")
+    for job in report.jobs:
+        for said in job.decisions:
+            cells = (job.job, ", ".join(job.operators), said.decision, said.user, said.when[:19], said.why)
             table.add_row(*(Text(clean(cell)) for cell in cells))
     return table

@@ -81,6 +81,11 @@ class Outbox:
         """Keep a failure until it is acknowledged."""
         self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0, failure.request_sha256)
 
+    def failed(self, reason: str) -> list[str]:
+        """Tasks that failed for a reason, of which the coordinator has not said that it knows."""
+        kept = self._entries.items()
+        return [task_id for task_id, entry in kept if entry.failure is not None and entry.failure.reason == reason]
+
     def holds(self, task_id: str) -> bool:
         """Whether a task is answered."""
         return task_id in self._entries

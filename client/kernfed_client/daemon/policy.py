@@ -48,10 +48,10 @@ class Policy:
             )
         if signed is not None and stale and self.needs_fresh_list:
             raise SubmissionError(f'{stale}, or let this client\'s administrator set policy.stale_revocations = "warn"')
-        goes_by_names = section.operators is not None or section.methods is not None or bool(section.operator_keys)
-        if section.unsigned == "allow" or (section.unsigned is None and not goes_by_names):
+        if section.unsigned == "allow" or (section.unsigned is None and not section.goes_by_names):
             return
-        allowed = 'or let this client\'s administrator set policy.unsigned = "allow"'
+        key = 'unsigned = "allow"' if section.approve == "all" else 'approve = "all"'
+        allowed = f"or let this client's administrator set policy.{key}"
         if signed is None:
             raise SubmissionError(
                 "the job is not signed by its operator, and this client runs signed jobs alone; its operator can sign "

@@ -69,6 +69,7 @@ class TaskRunner:
         refuse: Writes a refusal by the policy into the audit log: (task, error).
         state: Folder for the jobs' files.
         max_body_bytes: Largest request body.
+        admit: Raises PolicyError where people at the site hold the job up: (task, whether its reply is computed).
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class TaskRunner:
         refuse: Callable[[task_pb2.Task, PolicyError], None],
         state: Path,
         max_body_bytes: int,
+        admit: Callable[[task_pb2.Task, bool], None] = lambda _task, _answered: None,
     ) -> None:
         self._requests = {request.step: request for request in requests}
         self._load_steps = load_steps
@@ -88,6 +90,7 @@ class TaskRunner:
         self._permit = permit
         self._record = record
         self._refuse = refuse
+        self._admit = admit
         self._state = state
         self._max_body_bytes = max_body_bytes
         self._jobs: OrderedDict[str, tuple[Any, KeptSetup]] = OrderedDict()
@@ -212,6 +215,7 @@ class TaskRunner:
     def _run(self, task: task_pb2.Task, request: Request[Any]) -> Reply:
         job, setup = self._prepared(task, request)
         self._permit(request, task, rows_of(job))
+        self._admit(task, False)
         if not setup.stands_on(type(request), task.setup_sha256):
             if task.setup_sha256 != NOTHING:
                 raise JobStateMissingError("what was set up here is not what the coordinator counts on")
@@ -220,6 +224,7 @@ class TaskRunner:
         reply = self._steps[type(request)](job, request)
         # Before the reply is sent: rows of a data set are known only once it is loaded.
         self._permit(request, task, rows_of(job))
+        self._admit(task, True)
         if request.setup:
             setup.keep(_complete(task, request), type(request))
         return reply

@@ -258,13 +258,33 @@ class PolicySection(Section):
     unsigned: Literal["refuse", "allow"] | None = Field(
         None,
         description="Jobs without their operator's signature, of which the coordinator alone says whose they are and "
-        "what they run; unset: refuse where `operators`, `operator_keys` or `methods` is set, else allow.",
+        "what they run; unset: refuse where `operators`, `operator_keys`, `methods` or `approve` is set, else allow.",
+    )
+    approve: Literal["all", "known", "manual"] = Field(
+        "all",
+        description="Jobs that the rest of the policy allows: run them all; or answer nothing of a job until somebody "
+        "here approves it, each one (manual), or each one whose plan was not approved for good before (known).",
     )
     stale_revocations: Literal["warn", "refuse"] = Field(
         "warn",
         description="Signed jobs while this client holds no list of revoked operators that still counts, which is for "
         "a week after it was signed: run them, with a warning in log, health and audit; or refuse them.",
     )
+
+    @model_validator(mode="after")
+    def _approved_as_signed(self) -> Self:
+        if self.approve != "all" and self.unsigned == "allow":
+            raise ValueError(
+                f'approve = "{self.approve}" needs jobs that their operators signed, for of others nobody knows what '
+                'they send; remove unsigned = "allow"'
+            )
+        return self
+
+    @property
+    def goes_by_names(self) -> bool:
+        """Whether it counts whose job it is, or what it says."""
+        named = self.operators is not None or self.methods is not None or bool(self.operator_keys)
+        return named or self.approve != "all"
 
     @property
     def least_groups(self) -> int:

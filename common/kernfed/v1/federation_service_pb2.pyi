@@ -297,6 +297,7 @@ class Heartbeat(google.protobuf.message.Message):
 
     BUSY_TASK_IDS_FIELD_NUMBER: builtins.int
     TROUBLE_FIELD_NUMBER: builtins.int
+    DECIDED_JOB_IDS_FIELD_NUMBER: builtins.int
     trouble: builtins.str
     """What keeps the client from work, and what to do, for operators, at most 200 characters; empty: nothing, and from the
     coordinator.
@@ -305,13 +306,21 @@ class Heartbeat(google.protobuf.message.Message):
     def busy_task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Tasks being computed; empty from the coordinator."""
 
+    @property
+    def decided_job_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Jobs of which the client's site has decided since the client refused a task of theirs with AWAITS_APPROVAL: what it was
+        asked is to be asked again. At most 100; a heartbeat with such says nothing of tasks and trouble. Empty from the
+        coordinator, and from a release of before.
+        """
+
     def __init__(
         self,
         *,
         busy_task_ids: collections.abc.Iterable[builtins.str] | None = ...,
         trouble: builtins.str = ...,
+        decided_job_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["busy_task_ids", b"busy_task_ids", "trouble", b"trouble"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["busy_task_ids", b"busy_task_ids", "decided_job_ids", b"decided_job_ids", "trouble", b"trouble"]) -> None: ...
 
 Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 

@@ -14,20 +14,23 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from kernfed.errors import RevokedError, SubmissionError, VersionMismatchError, WireError
+from kernfed.errors import PolicyError, RevokedError, VersionMismatchError, WireError
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.exchange import Call, Fault, quorum_error
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.later_fields import unknown_fields
 from kernfed.v1 import task_pb2
 from kernfed.wire.incoming import IncomingPayload
-from kernfed.wording import listed
+from kernfed.wording import listed, moment
 from kernfed_server.federation.call_frames import CallFrames
+from kernfed_server.federation.holding import UNAPPROVED, UNSIGNED, Holding
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 MAX_ANEW = 3
 """Times that a client is sent a task again that answers another request."""
+
+_NEVER_S = 1e9
 
 log = structlog.get_logger(__name__)
 
@@ -57,8 +60,11 @@ class Clients(Protocol):
     def away(self, clients: Iterable[str]) -> dict[str, float]:
         """Those of the clients that have no session, each with the time since when (`time.monotonic`)."""
 
-    def wants_signature(self, job_id: str, client: str) -> float:
-        """A client asks for the signature of a job that has none; returns since when (`time.monotonic`)."""
+    def holds(self, job_id: str, client: str, reason: str) -> float:
+        """A client holds its answers to a job back for a reason; returns since when (`time.monotonic`)."""
+
+    def holds_no_more(self, job_id: str, client: str) -> None:
+        """It answers."""
 
     def what_is_known(self, client: str, task_id: str) -> str:
         """Words on a client that does not answer."""
@@ -84,13 +90,11 @@ class OpenCall:
         self._wake = asyncio.Event()
         self._waiting = ""
         self._spools: list[Path] = []
-        self._submitted_by = submitted_by
         self._submission = submission
         signed = b"" if submission is None else submission.sha256
         told = task_pb2.Task(submitted_by=submitted_by, method=method, submission_sha256=signed)
         self._frames = CallFrames(call, clients.next_transfer, told)
-        self._unsigned: dict[str, float] = {}
-        """Clients that ask for the job's signature, each with the time since when."""
+        self._holding = Holding(call.job_id, submitted_by, clients.holds)
         self._signed_late: set[str] = set()
         """Clients that were sent the task before the job was signed."""
         self._announced: dict[str, bytes] = {}
@@ -158,6 +162,9 @@ class OpenCall:
         """Give a client its task, unless it has it already."""
         if session.name not in self._state.pending:
             return
+        if self._holding.holds(session.name, UNAPPROVED):
+            self._holding.release(session.name)
+            self.outcomes.pop(session.name, None)
         if lacking := unknown_fields(self._call.request_of(session.name), session.later_fields):
             self.on_fault(session.name, _too_old(session, lacking))
             return
@@ -216,15 +223,20 @@ class OpenCall:
         self._call.accept(client, reply)
         if self._state.on_reply(client):
             self.outcomes[client] = reply
+            self._holding.release(client)
+            self._sessions.holds_no_more(self.job_id, client)
             self._sessions.received_bytes[self.step] += incoming.size
             self._observe(EventKind.CLIENT_ANSWERED, client)
             self._wake_if_decided()
 
     def on_fault(self, client: str, fault: Fault) -> bool:
         """A client cannot or may not answer; gives whether it is to be asked again at once."""
-        if fault.reason == SubmissionError.reason and client in self._state.pending:
+        if fault.reason == UNAPPROVED and client in self._state.pending:
+            self._hold(client, fault)
+            return False
+        if fault.reason == UNSIGNED and client in self._state.pending:
             if self._submission is None:
-                self._wait_for_signature(client, fault)
+                self._hold(client, fault)
                 return False
             if client in self._signed_late:  # the refusal was on its way when the job was signed
                 self._signed_late.remove(client)
@@ -250,27 +262,38 @@ class OpenCall:
     def _observe(self, kind: EventKind, client: str, message: str = "", reason: str = "") -> None:
         self._call.observe(JobEvent(kind, self._call.round_num, self._call.request.step, client, message, reason))
 
-    def _wait_for_signature(self, client: str, fault: Fault) -> None:
-        """A client refuses a job that its operator did not sign, and may still sign."""
+    def _hold(self, client: str, fault: Fault) -> None:
+        """A client refuses for a reason that may pass: the job's operator may sign it, or the site approve it."""
         self.outcomes[client] = fault  # unless it answers after all
-        self._unsigned[client] = self._sessions.wants_signature(self.job_id, client)
+        self._holding.add(client, fault.reason)
         self._wake.set()
+
+    def decided(self, client: str) -> bool:
+        """The site of a client has decided on the job; gives whether the client is to be asked again."""
+        if not (self._holding.holds(client, UNAPPROVED) and self.wants(client)):
+            return False
+        if self._holding.decides_too_often(client):
+            self._holding.release(client)
+            self.on_fault(client, Fault(PolicyError.reason, "its site decides on the job over and over"))
+            return False
+        self._wake.set()
+        return True
 
     def sign(self, submission: ToldSubmission) -> Iterable[str]:
         """The job was signed; gives the clients that are to be asked again."""
         self._submission = submission
-        self._signed_late = {client for client in self._frames.sent if client not in self._unsigned}
+        self._signed_late = {c for c in self._frames.sent if not self._holding.holds(c, UNSIGNED)}
         self._frames.sign(submission.sha256)
-        again, self._unsigned = tuple(self._unsigned), {}
+        again = self._holding.signed()
         for client in again:
             self.outcomes.pop(client, None)
         self._wake.set()
         return again
 
     def _away(self) -> dict[str, float]:
-        """Clients that are not at work on the step: those without a session, and those that ask for a signature."""
+        """Clients that are not at work on the step: those without a session, and those that hold back."""
         pending = self._state.pending
-        return {c: t for c, t in self._unsigned.items() if c in pending} | self._sessions.away(pending)
+        return self._holding.among(pending) | self._sessions.away(pending)
 
     async def result(self) -> Mapping[str, Reply | Fault]:
         """Wait until the step closes.
@@ -287,9 +310,7 @@ class OpenCall:
                 if self._waiting:
                     self._observe(EventKind.WAITING, "", "")  # no more
                 for client in self._state.pending:
-                    why = self._sessions.what_is_known(client, self.task_id)
-                    if client in self._unsigned:
-                        why = "; it asks for the signature of the job's operator (`kernfed job sign`)"
+                    why = self._holding.why_missing(client) or self._sessions.what_is_known(client, self.task_id)
                     limit = "by the deadline" if self._state.is_late(now) else "in the time that cohort.grace_s gives"
                     self._observe(EventKind.CLIENT_MISSING, client, f"no answer {limit}{why}")
                 return self.outcomes
@@ -305,19 +326,20 @@ class OpenCall:
 
     def _say_waiting(self, now: float, away: Mapping[str, float]) -> None:
         text, until = self._state.waiting(away, now), self._state.closes_at(away)
-        unsigned = sorted(away.keys() & self._unsigned.keys())
         if until < math.inf and len(away) == len(self._state.pending):  # else it waits for those that compute
-            at = self._began_at + timedelta(seconds=until - self._began)
-            why = f"not connected{', or asks for a signature' if unsigned else ''}"
-            text = f"waiting for {', '.join(sorted(away))} ({why}) until {at:%H:%M:%S} UTC"
-        elif unsigned:
-            text = (
-                f"waiting for the signature of {self._submitted_by}, which {listed(unsigned)} "
-                f"ask{'s' if len(unsigned) == 1 else ''} for: kernfed job sign {self.job_id}"
-            )
+            text = self._holding.closing(away, self._clock(until))
+        elif held := self._holding.waiting(away, self._clock(min(until, self._state.gives_up_at))):
+            text = held
         if text != self._waiting:
             self._waiting = text
             self._observe(EventKind.WAITING, "", text)
+
+    def _clock(self, when: float) -> str:
+        """A time to come, by `time.monotonic`, for reading; empty: none that anybody lives to see."""
+        if when - self._began > _NEVER_S:
+            return ""
+        at = self._began_at + timedelta(seconds=when - self._began)
+        return f"{at:%H:%M:%S} UTC" if at.date() == datetime.now(UTC).date() else moment(at)
 
     def forget_spools(self) -> None:
         """Remove the files of the replies; memory maps of them stay readable until they are dropped."""

@@ -20,6 +20,7 @@ from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.frames import MAX_ID, PROTOCOL_VERSION
+from kernfed_server.federation.holding import UNSIGNED
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
 
@@ -40,6 +41,9 @@ MAX_DEVICE = 200
 
 MAX_TROUBLE = 200
 """Characters of what a client says to keep it from work."""
+
+MAX_DECIDED_JOBS = 100
+"""Jobs in one word of a client that its site has decided."""
 
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""
@@ -81,8 +85,8 @@ class SessionRegistry:
         self._closed: OrderedDict[str, _ClosedCall] = OrderedDict()
         self._signed: dict[str, ToldSubmission] = {}
         """Jobs that were signed while they ran."""
-        self._want_signature: dict[str, dict[str, float]] = {}
-        """Jobs without a signature to clients that ask for one, each with the time since when."""
+        self._held: dict[str, dict[tuple[str, str], float]] = {}
+        """Jobs to clients that hold their answers back, with the reason, each with the time since when."""
         self._told_twice: set[tuple[str, str]] = set()
         """Jobs, each with a client that answered twice, of which the job's notes tell."""
         self._transfers = itertools.count(1)
@@ -303,9 +307,21 @@ class SessionRegistry:
             return "; not connected"
         return "; still at work on it" if task_id in session.busy else ""
 
-    def wants_signature(self, job_id: str, client: str) -> float:
-        """A client asks for the signature of a job that has none; returns since when (`time.monotonic`)."""
-        return self._want_signature.setdefault(job_id, {}).setdefault(client, time.monotonic())
+    def holds(self, job_id: str, client: str, reason: str) -> float:
+        """A client holds its answers to a job back for a reason; returns since when (`time.monotonic`)."""
+        return self._held.setdefault(job_id, {}).setdefault((client, reason), time.monotonic())
+
+    def holds_no_more(self, job_id: str, client: str) -> None:
+        """A client answers: where it holds back again later, it is waited for as at first."""
+        if job_id in self._held:
+            self._held[job_id] = {held: since for held, since in self._held[job_id].items() if held[0] != client}
+
+    def decided(self, session: Session, job_ids: Iterable[str]) -> None:
+        """The site of a client has decided on jobs: those that waited for it are asked again at once."""
+        for job_id in itertools.islice(job_ids, MAX_DECIDED_JOBS):
+            for call in list(self._calls.values()):
+                if call.job_id == job_id and call.decided(session.name):
+                    call.send_to(session)
 
     def signed(self, job_id: str) -> ToldSubmission | None:
         """What an operator signed of a job that was under way already; None: nothing."""
@@ -314,7 +330,8 @@ class SessionRegistry:
     def sign(self, job: JobInfo, submission: task_pb2.Submission) -> None:
         """A job under way was signed: the clients that asked for a signature are asked again."""
         told = self._signed[job.job_id] = ToldSubmission.of(job, submission)
-        self._want_signature.pop(job.job_id, None)
+        held = self._held.pop(job.job_id, {})
+        self._held[job.job_id] = {who: since for who, since in held.items() if who[1] != UNSIGNED}
         for call in self._calls.values():
             if call.job_id == job.job_id:
                 for name in call.sign(told):
@@ -324,7 +341,7 @@ class SessionRegistry:
     def end_job(self, job_id: str, why: str) -> None:
         """Tell every connected client that a job is over, so that it drops the job's state."""
         self._signed.pop(job_id, None)
-        self._want_signature.pop(job_id, None)
+        self._held.pop(job_id, None)
         for task_id in [t for t, call in self._closed.items() if call.job_id == job_id]:
             del self._closed[task_id]
         self._told_twice = {told for told in self._told_twice if told[0] != job_id}

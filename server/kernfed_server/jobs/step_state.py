@@ -87,6 +87,11 @@ class StepState:
         self._faulted[client] = None
         return True
 
+    @property
+    def gives_up_at(self) -> float:
+        """When a step that lacks its quorum, or waits for everyone, fails."""
+        return self._give_up
+
     def can_spare(self, client: str) -> bool:
         """Whether the quorum can be met without a client."""
         return self._rules.met(self._answered.keys() | (self._pending.keys() - {client}))

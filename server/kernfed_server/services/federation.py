@@ -219,6 +219,8 @@ class _Reader:
             self._on_failure(frame.failure)
         elif kind == "device":
             self._registry.report_device(self._session, frame.device.device, frame.device.note[:MAX_TEXT])
+        elif kind == "heartbeat" and frame.heartbeat.decided_job_ids:
+            self._registry.decided(self._session, frame.heartbeat.decided_job_ids)
         elif kind == "heartbeat":
             self._session.busy = frozenset(t for t in frame.heartbeat.busy_task_ids[:MAX_BUSY] if len(t) <= MAX_ID)
             self._registry.report_trouble(self._session, frame.heartbeat.trouble)

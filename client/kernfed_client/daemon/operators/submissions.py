@@ -38,6 +38,8 @@ class SignedJob:
     """None: this release cannot read the file."""
     unread: str = ""
     """Why it cannot."""
+    text: str = ""
+    """The file."""
 
 
 class Submissions:
@@ -126,9 +128,10 @@ class Submissions:
     def _prove(self, told: task_pb2.JobSubmission) -> SignedJob:
         signed = prove(told.submission, told.job_toml, self._ca, self._federation, self._now())
         try:
-            job = SignedJob(signed, parse_job(told.job_toml, "the signed job file", accepted=True))
+            file = parse_job(told.job_toml, "the signed job file", accepted=True)
+            job = SignedJob(signed, file, text=told.job_toml)
         except ConfigError as err:
-            job = SignedJob(signed, None, str(err))
+            job = SignedJob(signed, None, str(err), told.job_toml)
             log.warning("the signed job file cannot be read here", job_id=told.job_id, error=str(err))
         name, _, _ = told.job_id.rpartition("-")
         if told.job_id != signed.id_of(name if job.file is None else job.file.name):

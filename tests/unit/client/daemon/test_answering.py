@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import numpy as np
 import pytest
 import structlog
 
+from kernfed.errors import ApprovalError
 from kernfed.methods.probe.messages import Echo
+from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import MAX_TEXT
+from kernfed_client.approval.gate import News
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.tasks import Answered
 
@@ -139,6 +143,71 @@ def test_a_setup_step_that_is_done_again_takes_later_ones_along() -> None:
     tasks._outbox.drop("job/0/scale")  # as one of many answers is that were given since
     assert [ask(step) for step in steps] == [False, True, True, True, True]
     assert runner.done == ["read", "scale", "centre"]
+
+
+class Held:
+    """A runner, and people at its site, who let nothing through until `free` is set."""
+
+    step_names = ("learn",)
+    later_fields = ()
+
+    def __init__(self) -> None:
+        self.free = False
+
+    def moves_state(self, step: str) -> bool:
+        return False
+
+    def incoming(self, task: task_pb2.Task) -> Any:
+        return None
+
+    def held(self, job_id: str) -> bool:
+        return not self.free
+
+
+class Failing(AtOnce):
+    """A worker whose work is refused, since the job waits for people."""
+
+    def submit(self, work: Any, done: Any) -> None:
+        done(None, ApprovalError("not yet"))
+
+
+def test_what_waits_for_people_is_asked_again_and_kept_by_nobody() -> None:
+    """The coordinator hears of a decision, also of one that fell while the refusal was on its way; no line, no word."""
+    site, frames = Held(), list[pb.ConnectRequest]()
+    tasks = Answering(site, Failing(), approvals=site)  # type: ignore[arg-type]  # parts of each
+    line: Any = types.SimpleNamespace(put=lambda frame, *_: frames.append(pb.ConnectRequest.FromString(frame)))
+    task = task_pb2.Task(task_id="job/1/learn", job_id="job", step="learn", request_sha256=b"1")
+
+    def ask() -> list[str]:
+        frames.clear()
+        tasks.begin(task)
+        tasks.compute(task, None)  # type: ignore[arg-type]  # the runner takes none
+        return [job for frame in frames for job in frame.heartbeat.decided_job_ids]
+
+    assert (ask(), frames, dict(tasks.known)) == ([], [], {})  # there is no line
+    tasks.connected(line)
+    assert (ask(), frames[0].failure.reason) == ([], "AWAITS_APPROVAL")
+    tasks.decided([News("job", refused=False)])
+    assert list(frames[-1].heartbeat.decided_job_ids) == ["job"]
+    tasks.acknowledged(task_pb2.TaskAck(task_id=task.task_id))
+    site.free = True
+    assert ask() == ["job"]
+    assert list(tasks.known) == [task.task_id]
+    tasks.disconnected()  # the next session asks it anew
+    assert list(tasks.known) == []
+
+
+def test_no_answer_of_a_job_that_was_refused_is_sent_again() -> None:
+    """What was computed before the refusal, and not taken by the coordinator, is dropped."""
+    tasks = answering(Learner())
+    task = task_pb2.Task(task_id="job/1/learn", job_id="job", round=1, step="learn", request_sha256=b"1")
+    tasks.begin(task)
+    tasks.compute(task, None)  # type: ignore[arg-type]  # the runner takes none
+    assert list(tasks.known) == [task.task_id]
+    tasks.decided([News("other", refused=True), News("job", refused=False)])
+    assert list(tasks.known) == [task.task_id]
+    tasks.decided([News("job", refused=True)])
+    assert list(tasks.known) == []
 
 
 @pytest.mark.redteam

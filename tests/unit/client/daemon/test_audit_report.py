@@ -142,3 +142,27 @@ def test_refusals_are_counted_and_shown(client: Path) -> None:
     assert "belongs to other methods" in told
     assert "\x1b" not in told
     assert "3 tasks were refused by the policy" in told
+
+
+def test_decisions_are_shown_and_are_no_replies(client: Path) -> None:
+    """What people decided stands in the report with the user's name, and counts as nothing that left."""
+    log = AuditLog(client.parent / "state" / "audit.jsonl")
+    log.decided(
+        job_id="job-d",
+        operator="ann",
+        submission="5a",
+        method="dkrr",
+        plan="0f",
+        word="refuse",
+        why="no vote\x1b[2J",
+        user="kim",
+        decided_at="2026-11-30T10:00:00+00:00",
+    )
+    log.close()
+    [job] = audit(client, check_chain=True, job="job-d").jobs
+    assert (job.operators, job.replies, job.refused, job.parts) == (["ann"], 0, 0, [])
+    assert [(said.decision, said.user) for said in job.decisions] == [("refuse", "kim")]
+    told = CliRunner().invoke(app, ["audit", "--config", str(client)], env={"COLUMNS": "200"}).stdout
+    assert "what was decided here" in told
+    assert "kim" in told
+    assert "\x1b" not in told

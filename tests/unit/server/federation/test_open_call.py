@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from kernfed.methods.probe.messages import EchoRequest
 from kernfed.pki.submission import sha256_of
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
+from kernfed_server.federation import holding
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits
 from kernfed_server.federation.sessions import SessionRegistry
@@ -167,6 +169,66 @@ async def test_a_quorum_does_not_wait_long_for_a_signature(registry: SessionRegi
         assert list(await asked.result()) == ["b"]
         [(client, why)] = asked.of(EventKind.CLIENT_MISSING)
         assert (client, "kernfed job sign" in why) == ("a", True)
+
+
+UNAPPROVED = pb.ConnectRequest(failure=task_pb2.TaskFailure(task_id=TASK, reason="AWAITS_APPROVAL", message="not yet"))
+DECIDED = pb.ConnectRequest(heartbeat=pb.Heartbeat(decided_job_ids=["other", "job"]))
+
+
+async def test_a_job_waits_for_a_site_to_approve_it(registry: SessionRegistry) -> None:
+    """Who waits for people at its site is no fault: the wait says until when, and by a word of theirs it is asked."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    asked = await Asked(registry, ["a", "b"], min_clients=2).begun()
+    await tasks(a), await tasks(b)
+    await said(registry, a, DECIDED)  # of what never waited
+    await said(registry, a, UNAPPROVED)
+    asked.reply(b)
+    await asyncio.sleep(0)
+    [(_, waits)] = asked.of(EventKind.WAITING)
+    assert re.fullmatch(r"waiting for approval at a until \d\d\d\d-\d\d-\d\d \d\d:\d\d UTC", waits)  # a day: wait_s
+    await said(registry, b, DECIDED)  # it has no say at a
+    assert await tasks(a) == []
+    await said(registry, a, DECIDED)
+    assert await tasks(a) == [TASK]
+    registry.closed(a)
+    a = connect(registry, "a")  # each session asks anew, and the client says again that it waits
+    assert await tasks(a) == [TASK]
+    await said(registry, a, UNAPPROVED)
+    await said(registry, a, DECIDED)
+    asked.reply(a)
+    assert list(await asked.result()) == ["a", "b"]
+    assert asked.of(EventKind.CLIENT_FAILED) == []
+
+
+async def test_a_quorum_does_not_wait_long_for_approval(registry: SessionRegistry) -> None:
+    """A site that has not approved a job is waited for like one that is away, and a step says why it went without."""
+    a, b = connect(registry, "a"), connect(registry, "b")
+    for grace in (0.0, 60.0):
+        asked = await Asked(registry, ["a", "b"], min_clients=1, min_fraction=0.5, grace_s=grace).begun()
+        await said(registry, a, UNAPPROVED)
+        asked.reply(b)
+        if grace:
+            await asyncio.sleep(0)
+            assert asked.of(EventKind.WAITING)[0][1].startswith("waiting for approval at a until ")
+            asked.asking.cancel()
+            continue
+        assert list(await asked.result()) == ["b"]
+        assert "the job waits for approval there" in asked.of(EventKind.CLIENT_MISSING)[0][1]
+
+
+async def test_a_client_that_decides_without_end_is_out_of_the_step(
+    registry: SessionRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has itself asked again over and over, by words of its site, gets its task so often and no more."""
+    monkeypatch.setattr(holding, "MAX_DECIDED", 3)
+    a = connect(registry, "a")
+    asked = await Asked(registry, ["a"], min_clients=1).begun()
+    for _ in range(5):
+        await said(registry, a, UNAPPROVED)
+        await said(registry, a, DECIDED)
+    assert len(await tasks(a)) <= 4
+    with pytest.raises(QuorumNotMetError, match="its site decides on the job over and over"):
+        await asked.result()
 
 
 async def test_a_wait_is_told_where_the_absent_alone_are_missing(registry: SessionRegistry) -> None:

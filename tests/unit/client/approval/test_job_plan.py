@@ -1,0 +1,74 @@
+"""What a job would send, told before it runs."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from kernfed.federation.messages.base import Kind
+from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.job_file import parse_job
+from kernfed.methods.registry import METHODS, method_of
+from kernfed_client.approval.job_plan import TELLS, as_json, as_table, plan_of
+
+JOB = """name = "demo"
+[method]
+name = "newton"
+[cohort]
+clients = ["a", "b"]
+[data]
+task = "binary"
+target = "y"
+features = ["age", "do\\u001bse"]
+[features]
+num_frequencies = 50
+"""
+
+
+def test_a_plan_names_steps_shapes_bytes_and_what_the_policy_refuses() -> None:
+    """Known sizes become numbers and bytes, and kinds that are not allowed are named where the job may ask them."""
+    allowed = [kind for kind in PolicySection().allow if kind is not Kind.NEWTON_STEP]
+    plan = plan_of(parse_job(JOB), PolicySection(allow=allowed), "ann")
+    steps = {step.step: step for step in plan.steps}
+    assert (plan.cohort, plan.sizes["C"], plan.operator, len(plan.plan)) == (["a", "b"], 1, "ann", 64)
+    start = steps["newton.start"]
+    num = plan.sizes["M"]
+    assert (start.surely, start.holds) == (True, [f"weights ({num} x 1)", f"moment ({num} x 1)"])
+    assert start.bytes is not None
+    assert 16 * num <= start.bytes <= 16 * num + 64
+    assert [name for name, step in steps.items() if step.refused] != []
+    assert steps["newton.step"].refused == ["newton_step"]
+    assert "newton_step" in plan.coordinator_learns
+    assert "data.find_columns" not in steps  # the job has no columns with types
+
+
+def test_every_kind_and_method_has_its_words() -> None:
+    """Each kind of information is explained, and the steps that a method surely asks are among those of its plan."""
+    assert set(TELLS) == set(Kind)
+    for name, method in METHODS.items():
+        text = f'name = "x"\n[method]\nname = "{name}"\n'
+        if name == "probe":
+            plan = plan_of(parse_job(text), PolicySection())
+            assert (plan.columns, plan.coordinator_learns, plan.plan) == ([], {}, "")
+            assert {step.step for step in plan.steps} == {request.step for request in method.steps or ()}
+
+
+def test_the_table_steers_no_terminal() -> None:
+    """Names that come from a job file have no control characters in the table for people."""
+    job = parse_job(JOB)
+    out = io.StringIO()
+    Console(file=out, width=200).print(as_table(plan_of(job, PolicySection(), "ann")))
+    assert "\x1b" not in out.getvalue()
+    assert "age, do\ufffdse" in out.getvalue()
+    assert as_json(plan_of(job, PolicySection()))["method"] == method_of(job.method).name
+
+
+@pytest.mark.parametrize("approve", ["manual", "known"])
+def test_approval_needs_signed_jobs(approve: str) -> None:
+    """A policy that lets people decide goes by what operators signed, and cannot take jobs without a signature."""
+    assert PolicySection.model_validate({"approve": approve}).goes_by_names
+    assert not PolicySection().goes_by_names
+    with pytest.raises(ValueError, match='remove unsigned = "allow"'):
+        PolicySection.model_validate({"approve": approve, "unsigned": "allow"})
