@@ -146,14 +146,14 @@ class _Journal(MemoryJournal):
             self.curve.accuracy.append(100 * event.metrics.pooled["global"]["accuracy"])
 
 
-def split(data: DataSet, alpha: float, seed: int) -> dict[str, Rows]:
+def split(data: DataSet, alpha: float, seed: int, num_clients: int = NUM_CLIENTS) -> dict[str, Rows]:
     """Training rows by label skew, test rows dealt out evenly, so that pooled accuracy is that of the test set."""
     labels = [str(label) for label in data.y]
-    owners = deal(Partitioning(Scheme.DIRICHLET, alpha), len(data.y), labels, NUM_CLIENTS, seed, min_rows=20)
-    tests = np.array_split(rng.stream(seed, "experiment", "test").permutation(len(data.y_test)), NUM_CLIENTS)
+    owners = deal(Partitioning(Scheme.DIRICHLET, alpha), len(data.y), labels, num_clients, seed, min_rows=20)
+    tests = np.array_split(rng.stream(seed, "experiment", "test").permutation(len(data.y_test)), num_clients)
     return {
         client: Rows(data.x[owners[client]], data.y[owners[client]], data.x_test[test], data.y_test[test])
-        for client, test in zip(client_names(NUM_CLIENTS), tests, strict=True)
+        for client, test in zip(client_names(num_clients), tests, strict=True)
     }
 
 
@@ -259,6 +259,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, help="folder of a sentence-transformers model")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--num-train", type=int, default=NUM_TRAIN, help="training images of MNIST and Fashion-MNIST")
+    parser.add_argument("--clients", type=int, default=NUM_CLIENTS, help="of which half are asked in a round")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of 5 clients; half as many uploads per client")
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -289,7 +290,7 @@ def main() -> None:
             methods = {**METHODS, **(SOLVERS if with_solvers else {})}
             repeated: dict[str, list[Curve]] = {method: [] for method in methods}
             for seed in range(options.repetitions):
-                rows = split(data, alpha, seed)
+                rows = split(data, alpha, seed, options.clients)
                 for method, settings in methods.items():
                     repeated[method].append(run_method(settings, rows, classes, seed, rounds))
             curves[alpha] = {m: c[0] for m, c in repeated.items() if m in METHODS}

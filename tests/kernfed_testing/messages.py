@@ -73,5 +73,5 @@ def _item(draw: st.DrawFn, f: FieldInfo, kind: Any, dims: dict[str, int]) -> Any
 
 def _size(draw: st.DrawFn, dims: dict[str, int], symbol: str) -> int:
     if symbol not in dims:
-        dims[symbol] = draw(st.integers(1, 4))
+        dims[symbol] = draw(st.integers(1, 3))
     return dims[symbol]

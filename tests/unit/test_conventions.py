@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 from pathlib import Path
 
 import pytest
@@ -45,11 +45,11 @@ def place(path: Path) -> str:
     return path.relative_to(TESTS).as_posix()
 
 
-def cases_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+@functools.cache
+def cases_of(path: Path) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
     """The test functions of a file."""
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            yield node
+    found = (n for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return tuple(node for node in found if node.name.startswith("test"))
 
 
 def says_what_it_shows(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -17,11 +17,11 @@ def test_newton_heads_writes_published_beside_measured(tmp_path: Path) -> None:
     """On made-up features of ten classes every method learns, and the default is not behind FedAvg."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(10, 12))
-    for name, rows in (("train", 600), ("test", 200)):
+    for name, rows in (("train", 400), ("test", 200)):
         y = np.arange(rows) % 10
         np.savez(tmp_path / f"{name}.npz", x=centres[y] + 0.5 * rng.normal(size=(rows, 12)), y=y)
     images = ("--fashion", tmp_path, "--cifar-train", tmp_path / "train.npz", "--cifar-test", tmp_path / "test.npz")
-    done = run_script(EXPERIMENTS, "newton-heads", "--quick", "--out", tmp_path, *images)
+    done = run_script(EXPERIMENTS, "newton-heads", "--quick", "--clients", 4, "--out", tmp_path, *images)
     assert done.returncode == 0, done.stderr
     assert "Fashion-MNIST is left out" in done.stdout
     lines = json.loads((tmp_path / "newton-heads.json").read_text())["rows"]
