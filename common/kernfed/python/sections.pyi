@@ -457,6 +457,7 @@ class Personalise(MethodSection):
         view: Literal["xy", "x"] = ...,
         embedding_kernel: Literal["gaussian", "laplace", "matern32", "matern52", "linear", "polynomial2"] = ...,
         embed_unlabelled: bool = ...,
+        embedding_points: int = ...,
         num_frequencies: int = ...,
         lengthscales: Sequence[float] = ...,
         scale_columns: bool = ...,

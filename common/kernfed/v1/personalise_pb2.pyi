@@ -173,6 +173,7 @@ class EmbedRequest(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     CLASS_ORDER_FIELD_NUMBER: builtins.int
     UNLABELLED_FIELD_NUMBER: builtins.int
+    LANDMARKS_FIELD_NUMBER: builtins.int
     view: Global___View.ValueType
     """Which columns are embedded."""
     intercept: builtins.bool
@@ -210,6 +211,10 @@ class EmbedRequest(google.protobuf.message.Message):
         most 1,000,000 items.
         """
 
+    @property
+    def landmarks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Landmarks]:
+        """Those of a Nyström map, the last ones count; empty: the map draws what it needs. At most 16 items."""
+
     def __init__(
         self,
         *,
@@ -224,9 +229,10 @@ class EmbedRequest(google.protobuf.message.Message):
         seed: builtins.int = ...,
         class_order: collections.abc.Iterable[builtins.int] | None = ...,
         unlabelled: builtins.bool = ...,
+        landmarks: collections.abc.Iterable[Global___Landmarks] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deviation", b"deviation", "features", b"features", "mean", b"mean", "target_deviation", b"target_deviation", "target_mean", b"target_mean"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["class_order", b"class_order", "deviation", b"deviation", "features", b"features", "intercept", b"intercept", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "unlabelled", b"unlabelled", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_order", b"class_order", "deviation", b"deviation", "features", b"features", "intercept", b"intercept", "landmarks", b"landmarks", "mean", b"mean", "noise_factor", b"noise_factor", "seed", b"seed", "target_deviation", b"target_deviation", "target_mean", b"target_mean", "unlabelled", b"unlabelled", "view", b"view"]) -> None: ...
 
 Global___EmbedRequest: typing_extensions.TypeAlias = EmbedRequest
 
@@ -1030,3 +1036,79 @@ class FindCentresRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["num_centres", b"num_centres"]) -> None: ...
 
 Global___FindCentresRequest: typing_extensions.TypeAlias = FindCentresRequest
+
+@typing.final
+class EmbeddingPoints(google.protobuf.message.Message):
+    """Rows of a client without targets, as the client has them scaled."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    POINTS_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    @property
+    def points(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """A numeric array at the edge between maths and wire: float64, float32, int64 or uint8, row-major. Shape (L, Z)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        points: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["points", b"points"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["num_rows", b"num_rows", "points", b"points"]) -> None: ...
+
+Global___EmbeddingPoints: typing_extensions.TypeAlias = EmbeddingPoints
+
+@typing.final
+class SharePointsRequest(google.protobuf.message.Message):
+    """Give rows without targets, by whose kernel to all rows these are embedded; every client gets them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_COLUMNS_FIELD_NUMBER: builtins.int
+    NUM_POINTS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    UNLABELLED_FIELD_NUMBER: builtins.int
+    num_columns: builtins.int
+    """Columns Z. From 1 to 1,000,000. Binds Z."""
+    num_points: builtins.int
+    """How many, at most. From 1 to 100,000."""
+    seed: builtins.int
+    """Of the draw. From 0 to 2^63 - 1."""
+    unlabelled: builtins.bool
+    """Whether unlabelled rows are among them."""
+    def __init__(
+        self,
+        *,
+        num_columns: builtins.int = ...,
+        num_points: builtins.int = ...,
+        seed: builtins.int = ...,
+        unlabelled: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_columns", b"num_columns", "num_points", b"num_points", "seed", b"seed", "unlabelled", b"unlabelled"]) -> None: ...
+
+Global___SharePointsRequest: typing_extensions.TypeAlias = SharePointsRequest
+
+@typing.final
+class Landmarks(google.protobuf.message.Message):
+    """Points by whose kernel to a row the row is embedded."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    @property
+    def points(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """As the embedding sees columns, (L, P). Shape (L, P)."""
+
+    def __init__(
+        self,
+        *,
+        points: kernfed.v1.tensor_pb2.Tensor | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["points", b"points"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+
+Global___Landmarks: typing_extensions.TypeAlias = Landmarks

@@ -22,6 +22,7 @@ NETWORK: dict[str, Any] = {"kind": "mlp", "widths": [3]}
 HEAD: dict[str, Any] = {"name": "newton", "loss": "squared", "rounds": 3}
 PERSONAL: dict[str, Any] = {"name": "personalise", "num_frequencies": 10}
 MOMENTS: dict[str, Any] = {"embedding_kernel": "polynomial2", "view": "x", "components": 1}
+POINTS: dict[str, Any] = {"name": "personalise", "view": "x", "embed_unlabelled": True, "embedding_points": 20}
 CONSTANTS = {"c_q": 1.0, "c_p": 1.0}
 NOISE = {"noise": {"epsilon": 1.0, "delta": 1e-5}}
 WEIGHED: dict[str, Any] = {"name": "reweight", "rounds": 2, "ratios": {"num_frequencies": 10}}
@@ -59,6 +60,7 @@ METHODS = installed(
         "personalise fedavg": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network": NETWORK},
         "personalise alike": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "network_scale": "all"},
         "personalise density": {**PERSONAL, "view": "x", "weights": "paper", "density": True, "centres": 2},
+        "personalise points": {**POINTS, "weights": "paper"},
         "personalise stopped": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "judge": "ridge", "kept_apart": 3},
         "personalise average": {**PERSONAL, "trainer": "fedavg", "rounds": 3, "optimiser": "average"},
         "reweight": WEIGHED,

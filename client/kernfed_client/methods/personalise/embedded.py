@@ -7,14 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from kernfed import rng
 from kernfed.arrays import Floats, Integers
 from kernfed.errors import WireError
 from kernfed.features.kernels import RANDOM_KERNELS
-from kernfed.features.spec import FeatureSpec
+from kernfed.features.spec import FeatureForm, FeatureSpec, Frequencies
 from kernfed.maths.clipping import clip_rows
 from kernfed.maths.folds import units
-from kernfed.methods.personalise.embedding_messages import EmbedRequest
+from kernfed.methods.personalise.embedding_messages import EmbeddingPoints, EmbedRequest, SharePointsRequest
 from kernfed.methods.personalise.embeddings import View
+from kernfed.tensors.feature_maps import FeatureMap
 from kernfed_client.data.finite_moments import clips_scales
 from kernfed_client.data.guards.few_values import refuse_few_alike
 from kernfed_client.data.guards.split import JOINED_RULES
@@ -58,7 +60,7 @@ def rows_beside(job: LocalJob, request: EmbedRequest) -> Beside:
         job.memo("blocks of points", lambda: blocks_of_points(job, rows))
     columns: Floats = (x - request.mean) / request.deviation
     refuse_few_embedded(job, spec, columns, rows.row_numbers)
-    phi = embedding_features(job, spec, columns, "the features of all unlabelled rows")
+    phi = embedding_features(job, request, columns, "the features of all unlabelled rows")
     return Beside(columns, phi, units(rows.x, rows.group))
 
 
@@ -79,19 +81,40 @@ def unlabelled_columns(job: LocalJob) -> tuple[PartitionData, Floats] | None:
     return rows, (x - job.mean) / job.deviation
 
 
-def embedding_features(job: LocalJob, spec: FeatureSpec, columns: Floats, what: str) -> Floats:
+def share_points(job: LocalJob, request: SharePointsRequest) -> EmbeddingPoints:
+    """Rows that are drawn from those that will be embedded, without targets: the same ones for the same request."""
+    x = job.x_train
+    if request.num_columns != x.shape[1]:
+        raise WireError(f"{request.step}: {request.num_columns} columns, this client has {x.shape[1]}")
+    if request.unlabelled and (beside := unlabelled_columns(job)):
+        x = np.vstack([x, beside[1]])
+    size = min(request.num_points, job.file.policy.max_sample_points)
+    chosen = np.sort(rng.stream(request.seed, "personalise", "points", job.client).permutation(len(x))[:size])
+    return EmbeddingPoints(num_rows=job.num_rows, points=x[chosen])
+
+
+def embedding_features(job: LocalJob, request: EmbedRequest, columns: Floats, what: str) -> Floats:
     """Features of rows, (n, M), from their columns as the embedding sees them, (n, d).
 
     Args:
         job: Of this client.
-        spec: The map.
+        request: Has the map.
         columns: The rows.
         what: They are, for messages.
 
     Raises:
         DataError: They do not fit into memory.
+        WireError: The map and its landmarks do not fit.
     """
+    spec = request.features
     job.require(len(columns) * spec.num_features, what)
+    if request.landmarks:
+        points = np.array(request.landmarks[-1].points, dtype=np.float64)  # torch wants memory that may be written
+        if spec.form is not FeatureForm.NYSTROEM or points.shape != (spec.num_frequencies, spec.num_columns):
+            raise WireError(f"{request.step}: landmarks of shape {points.shape} for a map of {spec.num_frequencies}")
+        drawn = Frequencies(points, np.zeros(len(points)))
+        by_points: Floats = FeatureMap(spec, frequencies=drawn)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()
+        return by_points
     least = job.fewest_apart[0] if job.data.rules >= JOINED_RULES else 1
     few = few_products_of(columns, spec, least)
     found: Floats = job.feature_map(spec, few=few)(torch.from_numpy(np.ascontiguousarray(columns))).numpy()

@@ -249,7 +249,7 @@ def begin(job: LocalJob, request: EmbedRequest) -> Personal:
         raise WireError(f"{request.step}: features of {request.features.num_columns} columns for {columns.shape[1]}")
 
     refuse_few_embedded(job, request.features, columns)
-    phi = embedding_features(job, request.features, columns, "the features of all rows")
+    phi = embedding_features(job, request, columns, "the features of all rows")
     beside = rows_beside(job, request)
     job.forget(_STATE)
     return job.memo(_STATE, lambda: Personal(request, phi, inputs, y, job.together(all_columns(job)), beside))

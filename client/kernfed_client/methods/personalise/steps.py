@@ -22,6 +22,7 @@ from kernfed.methods.personalise.embedding_messages import (
     ColumnMoments,
     ColumnMomentsRequest,
     EmbedRequest,
+    SharePointsRequest,
 )
 from kernfed.methods.personalise.embeddings import embed, target_terms
 from kernfed.methods.personalise.gains import spread_of, theorem_constant
@@ -53,6 +54,7 @@ from kernfed.methods.personalise.q_aggregation.weights import (
 )
 from kernfed.tensors.linalg import cholesky
 from kernfed_client.data.local_job import LocalJob
+from kernfed_client.methods.personalise.embedded import share_points
 from kernfed_client.methods.personalise.state import Personal, all_columns, begin, noise_stream, personal, release
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.evaluation import evaluated, predict
@@ -289,6 +291,7 @@ def _target(job: LocalJob, request: CrossfitRequest | AdoptRequest) -> Target:
 
 
 STEPS: dict[type[Any], Any] = {
+    SharePointsRequest: share_points,
     ColumnMomentsRequest: column_moments,
     EmbedRequest: embed_rows,
     StatisticsRequest: statistics,

@@ -56,6 +56,40 @@ class ColumnMomentsRequest(Request[ColumnMoments]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingPoints(Reply):
+    """Rows of a client without targets, as the client has them scaled."""
+
+    num_rows: Rows
+    points: Annotated[Array, Shape("L", "Z"), Exact()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePointsRequest(Request[EmbeddingPoints]):
+    """Give rows without targets, by whose kernel to all rows these are embedded; every client gets them."""
+
+    step = "personalise.share_points"
+    reply = EmbeddingPoints
+    kinds = (Kind.UNLABELLED_SAMPLE,)
+
+    num_columns: Annotated[int, Dim("Z"), Range(1, 1_000_000)]
+    """Columns Z."""
+    num_points: Annotated[int, Range(1, 100_000)]
+    """How many, at most."""
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    """Of the draw."""
+    unlabelled: bool = False
+    """Whether unlabelled rows are among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landmarks:
+    """Points by whose kernel to a row the row is embedded."""
+
+    points: Annotated[Array, Shape("L", "P"), Exact()]
+    """As the embedding sees columns, (L, P)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEmbedding(Reply):
     """A client's mean embedding.
 
@@ -103,7 +137,7 @@ class EmbedRequest(Request[ClientEmbedding]):
     reply = ClientEmbedding
     kinds = (Kind.MEAN_EMBEDDING,)
     setup = True
-    young = ("unlabelled",)
+    young = ("unlabelled", "landmarks")
 
     view: View
     features: FeatureSpec
@@ -123,3 +157,5 @@ class EmbedRequest(Request[ClientEmbedding]):
     share it is: 1 of the second where the first comes first. Empty: in the order of the job."""
     unlabelled: bool = False
     """Whether unlabelled rows that the client has are embedded beside the training rows."""
+    landmarks: Annotated[tuple[Landmarks, ...], MaxLength(16)] = ()
+    """Those of a Nyström map, the last ones count; empty: the map draws what it needs."""

@@ -70,7 +70,18 @@ class PersonaliseSettings(MethodSection):
         description="Whether rows of the clients' unlabelled partitions are embedded beside their training rows: of "
         "more rows an embedding is surer. They are to be of the same law.",
     )
-    num_frequencies: Annotated[int, Only(embedding_kernel=RANDOM_KERNELS)] = Field(
+    embedding_points: Annotated[
+        int,
+        Only(view="x", embedding_kernel=RANDOM_KERNELS, density=False, centres=0, keep_shared=False, from_job=""),
+    ] = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="Rows of each client at most that leave without targets, where its policy lets them: embeddings "
+        "are then by the kernel itself between rows and these points, which every client gets; 0: by random "
+        "frequencies.",
+    )
+    num_frequencies: Annotated[int, Only(embedding_kernel=RANDOM_KERNELS, embedding_points=0)] = Field(
         500, ge=1, le=1_000_000, description="Random frequencies of the embedding."
     )
     lengthscales: list[Positive] = Field(
@@ -219,6 +230,8 @@ class PersonaliseSettings(MethodSection):
     def _noise_is_true(self, info: ValidationInfo) -> Self:
         if self.noise is None or (info.context and info.context.get(ACCEPTED)):
             return self
+        if self.embedding_points:
+            raise ValueError("noise hides nothing with embedding_points, by which rows leave as they are; remove one")
         if self.scale_columns:
             raise ValueError(
                 "noise needs scale_columns = false: the scales are moments of all rows without noise, and one row "

@@ -40,7 +40,7 @@ async def aggregate(job: Personalisation, *, exact: bool) -> None:
         exact=exact,
         c_q=auto.c_q if isinstance(settings.c_q, str) else settings.c_q,
         c_p=auto.c_p if isinstance(settings.c_p, str) else settings.c_p,
-        bound=FEATURE_BOUND,
+        bound=FEATURE_BOUND if job.points is None else 1.0,
         steps=0 if exact or settings.steps == PAPER_STEPS else settings.steps,
         step_factor=0.0 if exact or settings.step_factor == PAPER_FACTOR else settings.step_factor,
         theorem_q=settings.c_q == "theorem",

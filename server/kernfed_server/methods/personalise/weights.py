@@ -10,6 +10,7 @@ import numpy as np
 from kernfed import rng
 from kernfed.arrays import Array, Floats
 from kernfed.errors import JobError, QuorumNotMetError
+from kernfed.features.spec import FeatureForm
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import RoundMetrics
 from kernfed.federation.messages.base import R, Request
@@ -23,7 +24,12 @@ from kernfed.methods.personalise.choice import (
     default_grid,
 )
 from kernfed.methods.personalise.crossfit_messages import CandidateGrid, Decisions
-from kernfed.methods.personalise.embedding_messages import ClientEmbedding, ColumnMomentsRequest, EmbedRequest
+from kernfed.methods.personalise.embedding_messages import (
+    ClientEmbedding,
+    ColumnMomentsRequest,
+    EmbedRequest,
+    Landmarks,
+)
 from kernfed.methods.personalise.embeddings import View, squared_distances, view_spec
 from kernfed.methods.personalise.messages import (
     Clustering,
@@ -83,6 +89,8 @@ class Personalisation:
     """Of all inputs, where clients sent factors."""
     stopped: dict[str, int] = field(default_factory=dict)
     """The round from which a client's network is, where rows that are kept apart chose it."""
+    points: Floats | None = None
+    """Rows by whose kernel to all rows these are embedded, (L, P); None: random frequencies are drawn."""
     basis: Floats | None = None
     """Directions of the features in which ridge models lie, (P, R); None: they use all features."""
 
@@ -169,9 +177,15 @@ class Personalisation:
             centred = settings.noise is None and not TASKS[setup.schema.task].has_classes
             mean[: num_columns if centred else None] = 0.0
         used = slice(0, num_columns if settings.view is View.X else None)
+        landmarks: tuple[Landmarks, ...] = ()
+        if self.points is not None:
+            num = len(self.points)
+            spec = replace(spec, form=FeatureForm.NYSTROEM, num_frequencies=num, num_features=num)
+            landmarks = (Landmarks(points=(self.points - mean[:num_columns]) / scale[:num_columns]),)
         request = EmbedRequest(
             view=settings.view,
             features=spec,
+            landmarks=landmarks,
             mean=mean[used],
             deviation=scale[used],
             target_mean=pooled.mean[num_columns:],

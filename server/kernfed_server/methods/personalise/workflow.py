@@ -26,6 +26,7 @@ from kernfed_server.methods.personalise.components import check_components
 from kernfed_server.methods.personalise.joining import KEPT, agreed_before, join, kept_arrays
 from kernfed_server.methods.personalise.networks import train_networks
 from kernfed_server.methods.personalise.newton import train_newton
+from kernfed_server.methods.personalise.points import collect_points
 from kernfed_server.methods.personalise.state import Collaboration, adapted
 from kernfed_server.methods.personalise.statistics import collect_statistics, federated_model
 from kernfed_server.methods.personalise.weights import Personalisation
@@ -56,6 +57,7 @@ async def run(setup: Setup, settings: PersonaliseSettings, cohort: Cohort, run: 
     check_components(job)
     if settings.from_job:
         return await _left(setup, run.resumed or await join(job, from_bytes(setup.files[settings.from_job])))
+    job.points = await collect_points(job)
     await job.embed()
     found = Collaboration.from_arrays(run.resumed) if run.resumed else None
     if found is None:

@@ -81,6 +81,19 @@ async def test_the_models_that_stay_are_those_of_one_process(tmp_path: Path, met
         assert ("model.safetensors" in names) == ("fedavg" not in method)
 
 
+async def test_rows_that_leave_embed_as_in_one_process(tmp_path: Path) -> None:
+    """Where policies let unlabelled samples out, embeddings are by the kernel itself, and models have the same bits."""
+    text = JOB.replace("num_frequencies = 50\n", "").format(method='view = "x"\nembedding_points = 20')
+    policy = f"[policy]\nmin_rows = 1\nallow = {json.dumps([kind.value for kind in Kind])}"
+    async with Federation(tmp_path / "fed", csv_of(), settings=dict.fromkeys(csv_of(), policy)) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        assert any("without targets, are with all clients" in e.message for e in ended.of(EventKind.NOTE))
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        for name in fed.data:
+            assert kept(fed.client_folder(name) / "state", ended.info.job_id) == alone[name]
+
+
 async def test_components_densities_and_centres_that_stay_are_those_of_one_process(tmp_path: Path) -> None:
     """Each client keeps its own, with the bits of one process; the operator sees their errors and scores."""
     jobs = {
