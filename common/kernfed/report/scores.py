@@ -14,6 +14,8 @@ _CLIENTS = 40
 _GLANCE = ("auc", "r2", "brier", "mse")
 """Metrics in the table at a terminal, the first two that were measured."""
 _MODELS_FIRST = ("global", "personal", "local")
+_SERVED = ("personal", "global")
+"""The model of a job that a terminal shows beside the client's own, the first that it has; the report has all."""
 
 
 def scores_section(finding: ScoresFinding) -> Section:
@@ -78,7 +80,8 @@ def _gain(gains: Iterable[GainOf], models: list[str], metric: str) -> str:
 
 
 def _glance(finding: ScoresFinding) -> TableOf:
-    models = [model for model in _models(finding) if model in _MODELS_FIRST]
+    known = _models(finding)
+    models = [*[model for model in _SERVED if model in known][:1], *(["local"] if "local" in known else [])]
     told = {score.metric for client in finding.clients for score in client.scores}
     metrics = [metric for metric in _GLANCE if metric in told][:2]
     columns = ["client", "rows", "positive"]

@@ -169,6 +169,8 @@ class Appraisal(Reply):
             least, most = RANGES[score.metric]
             if not least <= score.value <= most or abs(score.value) > GREATEST_SQUARE:
                 yield f"{score.metric} of the {score.model} model is {score.value:.6g}, which cannot be"
+            if score.error > most - least:
+                yield f"the error of {score.metric} of the {score.model} model is {score.error:.6g}, which cannot be"
             if not 0 < score.behind <= self.num_test_rows:
                 yield f"{score.metric} of the {score.model} model is of {score.behind} of {self.num_test_rows} rows"
         known = {(s.model, s.metric): s.value for s in self.scores}

@@ -76,6 +76,7 @@ def test_a_lie_about_metrics_is_refused(tmp_path: Path) -> None:
 
     first, difference = reply.scores[0], reply.differences[0]
     assert "cannot be" in problems(scores=(replace(first, value=1.5),), differences=())
+    assert "the error of" in problems(scores=(replace(first, error=1.5),), differences=())
     assert "nobody knows" in problems(scores=(replace(first, metric="luck"),), differences=())
     assert "is of 1000000 of" in problems(scores=(replace(first, behind=10**6),), differences=())
     assert "twice" in problems(scores=(*reply.scores, first))

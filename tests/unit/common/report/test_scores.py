@@ -48,3 +48,13 @@ def test_of_many_clients_those_are_shown_that_lose_most() -> None:
     (overview,) = at_a_glance({"scores": finding(100).to_json()})
     assert len(overview.table.rows) == 42
     assert all(row[-1].startswith("-") for row in list(overview.table.rows)[:40])
+
+
+def test_a_terminal_shows_the_model_that_clients_are_given() -> None:
+    """Where clients have personal models, the global one is in the report alone."""
+    found = finding()
+    clients = [
+        replace(c, scores=(*c.scores, replace(c.scores[0], model="personal", value=0.11))) for c in found.clients
+    ]
+    (overview,) = at_a_glance({"scores": replace(found, clients=tuple(clients)).to_json()})
+    assert list(overview.table.columns)[3:5] == ["Brier personal", "Brier local"]
