@@ -40,20 +40,28 @@ class Adam:
         first, second = (np.array(arrays[name], dtype=np.float64) for name in ("adam_first", "adam_second"))
         return cls(first, second, int(arrays["adam_steps"][0]))
 
-    def step(self, parameters: Floats, gradient: Floats, step_size: float) -> tuple[Floats, Adam]:
+    def step(
+        self, parameters: Floats, gradient: Floats, step_size: float, *, yogi: bool = False
+    ) -> tuple[Floats, Adam]:
         """Take a step against `gradient`, shape (T, P); returns new parameters and state.
 
         With the gradient -(mean of the clients' movements)/learning rate this is FedAdam; with one local step on all
-        rows it is Adam on the weighted risk.
+        rows it is Adam on the weighted risk. Yogi's mean of squares v moves to a square g² by (1 - 0.999) g² at most:
+        v - (1 - 0.999) sign(v - g²) g², so that it does not fall at once where gradients become small (FedYogi).
 
         Raises:
             DivergedError: A parameter left the range of numbers that are of use.
 
-        Source: Kingma & Ba (2015), Algorithm 1; Reddi et al. (2021), Algorithm 2.
+        Source: Kingma & Ba (2015), Algorithm 1; Reddi et al. (2021), Algorithm 2, with the corrections of Adam's first
+        steps in place of an added constant.
         """
         count = self.num_steps + 1
         first = FIRST_DECAY * self.first + (1.0 - FIRST_DECAY) * gradient
-        second = SECOND_DECAY * self.second + (1.0 - SECOND_DECAY) * np.square(gradient)
+        square = np.square(gradient)
+        if yogi:
+            second = self.second - (1.0 - SECOND_DECAY) * np.sign(self.second - square) * square
+        else:
+            second = SECOND_DECAY * self.second + (1.0 - SECOND_DECAY) * square
         mean = first / (1.0 - FIRST_DECAY**count)
         scale = np.sqrt(second / (1.0 - SECOND_DECAY**count)) + EPSILON
         with np.errstate(over="ignore", invalid="ignore"):  # judged below

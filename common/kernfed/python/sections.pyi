@@ -520,6 +520,8 @@ class Reweight(MethodSection):
         client_fraction: float = ...,
         learning_rate: float = ...,
         local_steps: int = ...,
+        proximal: float = ...,
+        optimiser: Literal["average", "adam", "yogi"] = ...,
         step_size: float = ...,
         batch_size: int = ...,
         weight_decay: float = ...,

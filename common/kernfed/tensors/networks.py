@@ -170,6 +170,7 @@ def train(
     weights: Tensor | None = None,
     block: Integers | None = None,
     behind: RowsBehind | None = None,
+    proximal: float = 0.0,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -186,6 +187,7 @@ def train(
         weights: Of the rows, for each network, shape (N, n); unset: 1.
         block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
         behind: A parameter behind whose gradient too few rows stand keeps its value in a step, as in `gradients`.
+        proximal: μ of loss + (μ/2) |θ - θ_0|², θ_0 the networks that came, without means and variances.
 
     Returns:
         Shape (N, P).
@@ -196,6 +198,7 @@ def train(
     current = parameters.clone()
     drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block)
     decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
+    pull = torch.from_numpy(~norm_entries(spec)[1]).to(parameters) * proximal
     whole = batch_size == 0 or batch_size >= x.shape[0]
     for _ in range(num_steps):
         rows_x, rows_y, rows_w = x, y, weights
@@ -203,6 +206,8 @@ def train(
             rows = torch.from_numpy(next(drawn)).to(x.device)
             rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
         gradient = gradients(spec, current, rows_x, rows_y, rows_w, behind)
+        if proximal:
+            gradient = gradient + pull * (current - parameters)
         if spec.batch_norm:
             statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
             step = current * decay + gradient

@@ -843,6 +843,7 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     ROUND_NUM_FIELD_NUMBER: builtins.int
     OWN_NORM_FIELD_NUMBER: builtins.int
+    PROXIMAL_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Size of a gradient step. At least 0."""
     num_steps: builtins.int
@@ -857,6 +858,8 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
     """The round, by which the client finds its batch normalisation of before. From 0 to 2^53."""
     own_norm: builtins.bool
     """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
+    proximal: builtins.float
+    """μ of loss + (μ/2) |θ - θ_0|², θ_0 the networks that came (FedProx). At least 0."""
     @property
     def network(self) -> kernfed.v1.personal_training_pb2.NetworkSpec:
         """A network, up to the values of its parameters."""
@@ -882,9 +885,10 @@ class WeightedUpdateRequest(google.protobuf.message.Message):
         seed: builtins.int = ...,
         round_num: builtins.int = ...,
         own_norm: builtins.bool = ...,
+        proximal: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "scale", b"scale"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_steps", b"num_steps", "own_norm", b"own_norm", "round_num", b"round_num", "scale", b"scale", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "learning_rate", b"learning_rate", "network", b"network", "networks", b"networks", "num_steps", b"num_steps", "own_norm", b"own_norm", "proximal", b"proximal", "round_num", b"round_num", "scale", b"scale", "seed", b"seed", "weight_decay", b"weight_decay"]) -> None: ...
 
 Global___WeightedUpdateRequest: typing_extensions.TypeAlias = WeightedUpdateRequest
 

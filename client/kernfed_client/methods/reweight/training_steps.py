@@ -75,6 +75,7 @@ def weighted_update(job: LocalJob, request: WeightedUpdateRequest) -> WeightedNe
         weights=w,
         block=job.block,
         behind=behind,
+        proximal=request.proximal,
     )
     found = to_array(trained)
     if norm is not None:

@@ -353,6 +353,8 @@ class WeightedUpdateRequest(NetworksRequest[WeightedNetworks]):
     """The round, by which the client finds its batch normalisation of before."""
     own_norm: bool
     """Whether this client goes on from its own batch normalisation, and keeps it to itself (FedBN)."""
+    proximal: Annotated[float, Range(0)] = 0.0
+    """μ of loss + (μ/2) |θ - θ_0|², θ_0 the networks that came (FedProx)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

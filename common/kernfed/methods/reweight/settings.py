@@ -89,7 +89,21 @@ class ReweightSettings(MethodSection):
     local_steps: Annotated[int, Only(trainer="fedavg")] = Field(
         5, ge=1, le=100_000, description="Gradient steps of a client in a round."
     )
-    step_size: Annotated[Positive, Only(trainer="adam")] = Field(1e-3, description="Of the coordinator's Adam.")
+    proximal: Annotated[float, Only(trainer="fedavg")] = Field(
+        0.0,
+        ge=0,
+        le=1e3,
+        description="μ of a client's loss + (μ/2)|θ - θ_0|², which holds its steps near the round's network (FedProx); "
+        "means and variances of batch normalisation apart.",
+    )
+    optimiser: Annotated[Literal["average", "adam", "yogi"], Only(trainer="fedavg")] = Field(
+        "average",
+        description="What becomes of the clients' mean movement: it is taken as it is (FedAvg), or makes a step of "
+        "Adam (FedAdam) or of Yogi (FedYogi) at the coordinator.",
+    )
+    step_size: Annotated[Positive, Only(trainer="adam"), Only(trainer="fedavg", optimiser=("adam", "yogi"))] = Field(
+        1e-3, description="Of the coordinator's Adam or Yogi."
+    )
     batch_size: Annotated[int, NETWORK] = Field(64, ge=0, description="Rows per gradient; 0: all.")
     weight_decay: Annotated[float, NETWORK] = Field(
         0.0, ge=0, le=1e3, description="λ of loss + (λ/2)|θ|², without biases."

@@ -41,7 +41,8 @@ async def train_networks(job: Reweighting) -> Model | None:
 
     With batch normalisation that clients keep to themselves (FedBN) each keeps a model, and there is none for all.
 
-    Source: the FTW-ERM paper, Section 2.2: w ← w - η Σ_k g_k, its Adam on the mean of g_k; McMahan et al. (2017).
+    Source: the FTW-ERM paper, Section 2.2: w ← w - η Σ_k g_k, its Adam on the mean of g_k; McMahan et al. (2017); Li et
+    al. (2020), FedProx; Reddi et al. (2021), FedAdam and FedYogi.
     """
     networks = _Networks.begin(job)
     settings = job.settings
@@ -130,14 +131,28 @@ class _Networks:
                 seed=seed,
                 round_num=round_num,
                 own_norm=self.own_norm,
+                proximal=settings.proximal,
             )
             trained = await job.cohort.ask(update, clients=drawn, drawn=few)
             note_kept_back(job.run, trained)
-            self.parameters = await self._mean({client: reply.networks for client, reply in trained.items()})
+            self._move(await self._mean({client: reply.networks for client, reply in trained.items()}))
         if round_num > settings.rounds - settings.average_last:
             self.total, self.num_summed = self.total + self.parameters, self.num_summed + 1
         job.run.moved(before, self.parameters)
         return float(np.sqrt(np.square(self.parameters[0] - before[0]).mean()))
+
+    def _move(self, mean: Floats) -> None:
+        """To the mean of the clients' networks, (V, Q), or a step of the job's optimiser towards it."""
+        settings, before = self.job.settings, self.parameters
+        if settings.optimiser == "average":
+            self.parameters = mean
+            return
+        slope = (before - mean) / settings.learning_rate
+        yogi = settings.optimiser == "yogi"
+        self.parameters, self.adam = self.adam.step(before, slope, settings.step_size, yogi=yogi)
+        if self.spec.batch_norm:  # means and variances are those of the clients' rows, which is no descent
+            statistics = norm_entries(self.spec)[1]
+            self.parameters[:, statistics] = mean[:, statistics]
 
     async def _mean(self, found: Mapping[str, Array]) -> Floats:
         """Mean of what clients sent, (V, Q), each variant by its own weights of the clients."""

@@ -272,6 +272,21 @@ def test_statistics_follow_the_batches() -> None:
         torch.testing.assert_close(moved[statistics], want)
 
 
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_proximal_term_pulls_back_to_the_start(normed: bool) -> None:
+    """By hand: the second step has μ (θ - θ_0) beside the gradient, but for means and variances; the first has none."""
+    spec = make_network_spec(NetworkKind.MLP, LearningTask.REGRESSION, 3, 1, (4,), batch_norm=normed)
+    x, y = data(spec)
+    start = torch.tensor(initial_parameters(spec, 1))[None]
+    one = train(spec, start, x, y, learning_rate=0.1, num_steps=1, proximal=2.0)
+    torch.testing.assert_close(one, train(spec, start, x, y, learning_rate=0.1, num_steps=1), rtol=0, atol=0)
+    free = train(spec, one, x, y, learning_rate=0.1, num_steps=1)
+    moving = torch.from_numpy(~norm_entries(spec)[1]).double()
+    held = train(spec, start, x, y, learning_rate=0.1, num_steps=2, proximal=2.0)
+    near = 1e-7 if normed else 1e-12  # beside means and variances a step's size is a float32
+    torch.testing.assert_close(held, free - 0.1 * 2.0 * moving * (one - start), rtol=near, atol=near)
+
+
 def test_decay_leaves_biases_alone() -> None:
     """Only weights shrink: where the gradient is 0, a step takes their share off them and nothing off the others."""
     spec = make_network_spec(NetworkKind.MLP, REGRESSION, 3, 1, (4,), batch_norm=True)

@@ -57,6 +57,34 @@ def test_adam_takes_the_mean_of_the_weighted_gradients(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.parameters, want, atol=1e-9)
 
 
+def test_one_local_step_is_a_gradient_to_the_coordinators_optimiser(tmp_path: Path) -> None:
+    """FedAdam with one step on all rows is Adam on the clients' mean gradient; Yogi parts from it after a step."""
+
+    def left(rounds: int, **settings: Any) -> np.ndarray[Any, Any]:
+        job = reweight_job(rounds=rounds, batch_size=0, step_size=0.01, compare=False, ratios=PAPER, **settings)
+        done = run(job, sharing(shifted_rows(60), tmp_path / str(rounds) / "-".join(map(str, settings.values()))))
+        assert isinstance(done.left, NetworkModel)
+        return done.left.parameters
+
+    steps: dict[str, Any] = {"trainer": "fedavg", "local_steps": 1, "learning_rate": 0.1}
+    adam = left(4, trainer="adam")
+    np.testing.assert_allclose(left(4, optimiser="adam", **steps), adam, atol=1e-7)
+    np.testing.assert_allclose(left(4, optimiser="adam", proximal=1.0, **steps), adam, atol=1e-7)  # it begins there
+    np.testing.assert_allclose(left(1, optimiser="yogi", **steps), left(1, trainer="adam"), atol=1e-7)
+    assert np.abs(left(4, optimiser="yogi", **steps) - adam).max() > 1e-6
+
+
+def test_the_proximal_term_holds_clients_near(tmp_path: Path) -> None:
+    """With it a round of many local steps moves the network less."""
+    moved = {}
+    for proximal in (0.0, 5.0):
+        own: dict[str, Any] = {"trainer": "fedavg", "local_steps": 20, "learning_rate": 0.1, "proximal": proximal}
+        job = reweight_job(rounds=1, compare=False, ratios=PAPER, **own)
+        done = run(job, sharing(shifted_rows(60), tmp_path / str(proximal)))
+        moved[proximal] = done.final.training["movement"]
+    assert moved[5.0] < 0.5 * moved[0.0]
+
+
 def test_networks_learn_and_can_be_taken_away(tmp_path: Path) -> None:
     """Under label shift the network for a target is better there than the plain one; it predicts from its files."""
     rows = label_shifted_rows()
