@@ -78,7 +78,7 @@ add_later(
     app,
     "jobs",
     "kernfed_client.commands.jobs:app",
-    "List the jobs that ran, run or ask to run here, and decide on them: show, approve, refuse, pause, resume.",
+    "List the jobs that ran, run or ask to run here, and decide on them; `show` says what one would send.",
 )
 add_later(
     app,

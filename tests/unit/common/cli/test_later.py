@@ -25,6 +25,7 @@ def test_the_list_says_what_each_command_says_of_itself(module: str) -> None:
         assert info.help == " ".join(made.help.split("\n\n")[0].split()), info.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", APPS)
 def test_help_loads_no_command(module: str) -> None:
     """`--help` loads none of what a command needs: neither grpc nor pydantic, numpy or torch."""

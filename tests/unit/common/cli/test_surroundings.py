@@ -45,6 +45,7 @@ def test_what_may_be_our_own_fault_stays_one() -> None:
     assert fault_of_surroundings(TypeError("x")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", "closed"])
 def test_an_output_that_takes_nothing_is_told(how: str) -> None:
     """A command whose result is lost ends with a line that says so, not with status 0 and not with a traceback."""

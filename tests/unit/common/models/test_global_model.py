@@ -193,6 +193,7 @@ def test_arrays_are_checked_even_when_the_digest_fits(tmp_path: Path, change: st
         kernfed.load_model(tmp_path)
 
 
+@pytest.mark.slow
 def test_importing_kernfed_is_light() -> None:
     """`import kernfed` loads nothing heavy, and loading a model needs no torch, no pandas and no scikit-learn."""
     code = (

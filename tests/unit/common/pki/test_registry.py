@@ -112,6 +112,7 @@ def test_one_of_many_threads_gets_the_token(registry: Registry, issue: Issue) ->
     assert len(registry.certificates()) == 1
 
 
+@pytest.mark.slow
 def test_processes_write_at_once(registry: Registry, authority: Authority) -> None:
     """Several processes add tokens while this one records certificates; nothing is lost."""
     code = (

@@ -68,6 +68,7 @@ print("python afterwards", file=sys.stderr)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", ["", "raise SystemExit(3)"])
 def test_everything_else_passes_through(tmp_path: Path, crash: str) -> None:
     """Nothing but handshake lines leaves stderr; those become one warning; stderr is whole again afterwards."""
@@ -86,6 +87,7 @@ def test_everything_else_passes_through(tmp_path: Path, crash: str) -> None:
     assert "kernfed pki token" in log
 
 
+@pytest.mark.slow
 def test_restored_at_exit(tmp_path: Path) -> None:
     """A program that ends inside the context still prints its last words, the traceback included."""
     program = (

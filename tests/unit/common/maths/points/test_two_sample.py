@@ -112,6 +112,7 @@ def test_what_does_not_fit_is_refused(
         two_sample(x, y, **settings)
 
 
+@pytest.mark.slow
 def test_it_is_loaded_when_it_is_used() -> None:
     """`kernfed.two_sample` is the function, and `import kernfed` loads no numpy."""
     assert kernfed.two_sample is two_sample

@@ -71,6 +71,7 @@ def test_ridge_and_lengthscale_are_chosen_and_told(tmp_path: Path) -> None:
     assert len(starred) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["newton", "fedavg", "reweight"])
 def test_methods_take_the_best_of_a_list(tmp_path: Path, method: str) -> None:
     """The model is that of a job with the number, and a note tells that the end of the list was best."""

@@ -18,6 +18,7 @@ from kernfed_testing.in_process import bench, make_job, regression_rows
 SIZES = {"ant": 300, "bee": 400, "cat": 300}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["newton", "dkrr", "fedavg", "fedprox"])
 def test_the_rule_is_the_number_of_all_rows(tmp_path: Path, method: str) -> None:
     """A job by the rule leaves the model of a job with that number; its note and its model tell it."""
