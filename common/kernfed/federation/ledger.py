@@ -240,8 +240,9 @@ class Ledger:
                 one, other = arrays.values()
                 pair.times += opposed(one, other, before)
                 continue
-            reach = [request.reach(self._rows(client)) for client in arrays]
-            found = compared(list(arrays.values()), before, reach)
+            rows = [self._rows(client) for client in arrays]
+            reach = [request.reach(num) for num in rows]
+            found = compared(list(arrays.values()), before, reach=reach, weights=rows)
             of_field = self._odd.setdefault(place, {})
             for client in arrays:
                 odd = of_field.setdefault(client, Odd(client, request.step, what))

@@ -51,7 +51,13 @@ class Comparison:
     odd: Odd | None = None
 
 
-def compared(arrays: Sequence[Array], before: Array | None = None, reach: Sequence[float] | None = None) -> Comparison:
+def compared(
+    arrays: Sequence[Array],
+    before: Array | None = None,
+    *,
+    reach: Sequence[float] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Comparison:
     """Look for the one array that points another way than all others, or is much longer than all others.
 
     Arrays that nearly cancel tell no direction: at the optimum of a sum of functions their gradients sum to 0, so that
@@ -61,6 +67,7 @@ def compared(arrays: Sequence[Array], before: Array | None = None, reach: Sequen
         arrays: Of one shape and finite, in float64 or float32.
         before: Where they come from, of the same shape; None: 0.
         reach: How far each may honestly go, beside the others, above 0; None: they all go as far.
+        weights: What each counts for in the sum, above 0; None: they all count alike.
     """
     if len(arrays) < FEWEST:
         return Comparison()
@@ -78,7 +85,8 @@ def compared(arrays: Sequence[Array], before: Array | None = None, reach: Sequen
     longest, least = int(lengths.argmax()), int(cosines.argmin())
     if lengths[longest] > _LONG * np.delete(lengths, longest).max():
         return odd(longest, against=False)
-    common = np.einsum("i,ij->j", sizes / sizes.sum(), parts)
+    parts_of_sum = sizes if weights is None else sizes * np.array(weights)
+    common = np.einsum("i,ij->j", parts_of_sum / parts_of_sum.sum(), parts)
     if np.sqrt(np.einsum("j,j->", common, common)) < _CANCELLED:
         return Comparison()
     if cosines[least] < _AWAY:

@@ -73,6 +73,16 @@ def test_where_arrays_cancel_or_differ_nobody_is_named() -> None:
     assert compared([*alike(3), np.zeros((40, 2))]).odd is None
 
 
+def test_what_cancels_is_the_sum_that_is_formed() -> None:
+    """Means over rows of a large client and of two small ones at their optimum cancel by their rows alone."""
+    small = alike(2, noise=0.1)
+    arrays = [-(small[0] + small[1]) / 10, *small]
+    odd = compared(arrays).odd
+    assert odd is not None
+    assert odd.index == 0
+    assert not compared(arrays, weights=[400.0, 40.0, 40.0]).tells
+
+
 def test_large_arrays_are_looked_at_in_part() -> None:
     """Evenly spaced numbers of arrays beyond the limit tell the same."""
     arrays = alike(5, size=60_000)
