@@ -5,7 +5,8 @@ rows divided by the largest norm, targets mapped to [0, 1], 20 draws of features
 (51, 9), each with the rates of the text, 1/sqrt T; with the weights learned at rate 1 in place of that, which is near
 what was published; and with adaptive rates and a client's own experts, which has nothing to tune. The last row is the
 default, which shares statistics in place of gradients; it stands beside the published row of (51, 9). WEC is left out:
-its files are too large to ship.
+its files are too large to ship. Of Air the first 10,000 hours of each station are here, whose targets vary less than
+the paper's (OFSKL 10.6 where 13.65 is printed), so that its published column is of other data.
 
 Every number comes from the same workflow and client steps that a real federation runs, in one process. Client time is
 the processor time that a client's steps take, without state on disk.
