@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernfed.arrays import Flags, Floats, Integers
+from kernfed.arrays import Flags, Floats, Indices, Integers
 from kernfed.maths.scores.estimate import Estimate, num_groups, small_sample
 from kernfed.rng import Stream
 
 RESAMPLES = 200
 """Of groups, by which the error of an average precision is found."""
 _FEWEST = 50
-_NUMBERS = 20_000_000
+_NUMBERS = 10_000_000
 """Rows times resamples: of more rows there are fewer resamples, which need less time, down to `_FEWEST`."""
 _AT_ONCE = 2_000_000
 """Numbers of the resamples that are computed together."""
@@ -55,8 +55,9 @@ def average_precision(scores: Floats, positive: Flags, weights: Floats | None = 
         positive: Whether each row is of the positive class, (n,); at least one is.
         weights: How often each row counts, (n,); unset: once.
     """
-    counted = np.ones((1, len(scores))) if weights is None else weights[None]
-    return float(_precisions(scores, positive, counted)[0])
+    order, last = _places(scores)
+    counted = np.ones(len(scores)) if weights is None else weights[order]
+    return float(_precisions(positive[order], last, counted[None])[0])
 
 
 def average_precision_error(scores: Floats, positive: Flags, group: Integers, draw: Stream) -> float:
@@ -71,24 +72,30 @@ def average_precision_error(scores: Floats, positive: Flags, group: Integers, dr
         draw: Of the resamples.
     """
     num, groups = len(scores), int(group.max()) + 1
+    order, last = _places(scores)
+    positive, group = positive[order], group[order]
     wanted = max(_FEWEST, min(RESAMPLES, _NUMBERS // num))
     found: list[Floats] = []
     for start in range(0, wanted, at_once := max(1, _AT_ONCE // num)):
         times = min(at_once, wanted - start)
         drawn = draw.integers(groups, times * groups) + np.repeat(groups * np.arange(times), groups)
         weights = np.bincount(drawn, minlength=times * groups).reshape(times, groups)[:, group].astype(np.float64)
-        found.append(_precisions(scores, positive, weights[weights[:, positive].sum(axis=1) > 0]))
+        found.append(_precisions(positive, last, weights[weights @ positive > 0]))
     every = np.concatenate(found)
     return float(every.std(ddof=1)) if len(every) > 1 else 0.0
 
 
-def _precisions(scores: Floats, positive: Flags, weights: Floats) -> Floats:
-    """Average precision by weights of the rows, (B, n) -> (B,)."""
+def _places(scores: Floats) -> tuple[Indices, Indices]:
+    """Rows in the order of falling scores, (n,), and the place of the last one of each run of equal scores."""
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
-    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # of each run of equal scores
-    rows = np.cumsum(weights[:, order], axis=1)[:, last]
-    hits = np.cumsum(weights[:, order] * positive[order], axis=1)[:, last]
+    return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+
+
+def _precisions(positive: Flags, last: Indices, weights: Floats) -> Floats:
+    """Average precision by weights of the rows, (B, n) -> (B,); rows in the order of falling scores."""
+    rows = np.cumsum(weights, axis=1)[:, last]
+    hits = np.cumsum(weights * positive, axis=1)[:, last]
     precision = np.divide(hits, rows, out=np.zeros_like(hits), where=rows > 0)
     gained = np.diff(hits, axis=1, prepend=0.0)
     found: Floats = (precision * gained).sum(axis=1) / hits[:, -1]
