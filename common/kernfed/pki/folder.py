@@ -198,12 +198,14 @@ def parse_certificate(pem: bytes, path: Path | str) -> x509.Certificate:
 
 
 def next_key(role: Role, held: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
-    """Key of the certificate after this one: an operator keeps its own, for clients may name it in their policy.
+    """Key of the certificate after this one: operators and clients keep theirs, which others may go by.
+
+    A client's policy may name operators' keys, and, for secure sums, those of other clients.
 
     Raises:
         IdentityError: The key that is held cannot be read.
     """
-    return parse_key(held, path / KEY) if role is Role.OPERATOR else ec.generate_private_key(ec.SECP256R1())
+    return ec.generate_private_key(ec.SECP256R1()) if role is Role.COORDINATOR else parse_key(held, path / KEY)
 
 
 def key_sha256(key: ec.EllipticCurvePublicKey) -> str:

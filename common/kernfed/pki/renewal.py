@@ -33,9 +33,9 @@ _UNREADABLE_RETRY_S = 60.0
 
 
 async def renew(identity: Identity, *, address: str | None = None, timeout_s: float = 30.0) -> Identity:
-    """Have the coordinator sign a new key for the name in our certificate, and put both in place on disk.
+    """Have the coordinator sign another certificate for our name and key, and put it in place on disk.
 
-    An operator keeps its key.
+    The coordinator alone changes its key with it.
 
     Args:
         identity: Ours; its certificate must still hold.

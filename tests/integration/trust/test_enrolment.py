@@ -170,12 +170,12 @@ async def test_renewal_needs_the_certificate(coordinator: Coordinator, ids: Iden
 
 
 async def test_client_renewal(coordinator: Coordinator, ids: Identities) -> None:
-    """A client's renewed certificate has a new key, the same name and length of life, and works."""
+    """A client's renewed certificate has the same key, name and length of life, and works."""
     folder = ids.client(days=10)
     old = Identity.load(folder)
     new = await renew(old)
     assert new.serial != old.serial
-    assert new.key_pem != old.key_pem
+    assert new.key_pem == old.key_pem  # other sites may go by it
     assert new.principal == old.principal
     assert abs((new.not_after - old.not_after).total_seconds()) < 60
     assert (folder / "key.pem").stat().st_mode & 0o777 == 0o600
