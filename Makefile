@@ -125,7 +125,7 @@ down: ## stop these containers; ARGS=-v removes their volumes, CA and jobs too
 	$(if $(findstring -v,$(ARGS)),rm -rf $${KERNFED_CLUSTER:-.cluster}/operator)
 
 bench: setup ## the session beside a bare gRPC loop, 1,000 idle sessions, 1 GiB round trip, start-up, maths, pooled rows: ratios taken in one run
-	for f in session idle_sessions large startup maths pooled_ridge solvers distill personalise; do $(PY) bench/$$f.py || exit 1; done
+	for f in session secure_sums idle_sessions large startup maths pooled_ridge solvers distill personalise; do $(PY) bench/$$f.py || exit 1; done
 
 docs: setup ## write the tables in docs/, and the types of a job's classes, from the code
 	$(PY) docs/reference.py

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection
+from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection, PrivacySection
 from kernfed.section import MethodSection
 '''
 

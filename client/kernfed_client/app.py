@@ -43,6 +43,9 @@ from kernfed_client.daemon.tasks import TaskRunner
 from kernfed_client.daemon.worker import Worker
 from kernfed_client.streams.feeds import live_folders, open_feeds
 from kernfed_client.streams.notices import NOTICES
+from kernfed_client.sums.once import Once
+from kernfed_client.sums.peers import accepted
+from kernfed_client.sums.site import SumSeats, SumSite
 
 if TYPE_CHECKING:
     from kernfed_client.daemon.metrics import ClientMetrics
@@ -93,6 +96,9 @@ class ClientDaemon:
         self._store = ReplyStore(file.state / "outbox", terms)
         self._folders = live_folders(file)
         self._metrics = _metrics(file, self._folders)
+        self._sums = SumSite(
+            lambda: Identity.load(file.identity), file.policy.secure_sum, accepted(file), Once(file.state)
+        )
         self._worker = Worker()
         self._runner = TaskRunner(
             request_classes(),
@@ -139,7 +145,9 @@ class ClientDaemon:
         return "; ".join(said)
 
     def _open_job(self, job_id: str, folder: Path) -> Any:
-        return _maths().LocalJob(job_id, self.name, self._file, folder=folder)
+        job = _maths().LocalJob(job_id, self.name, self._file, folder=folder)
+        job.memory(SumSeats).sums = self._sums.of_job(job_id)
+        return job
 
     def _permit(self, request: Request[Any], task: task_pb2.Task, num_rows: int | None) -> None:
         if request.kinds:
@@ -181,6 +189,7 @@ class ClientDaemon:
             submission=self._submission(task),
             revocations=self._submissions.revoked.judged_by,
             kinds=request.kinds,
+            remark=request.remark,
             request=request,
             request_sha256=task.request_sha256,
             reply=reply,

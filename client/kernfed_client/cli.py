@@ -58,6 +58,12 @@ add_later(
 )
 add_later(
     app,
+    "peers",
+    "kernfed_client.commands.peers:peers",
+    "Print the fingerprint of this site's key, and those of the sites that it accepted for secure sums.",
+)
+add_later(
+    app,
     "health",
     "kernfed_client.commands.health:health",
     "Say whether the daemon on this machine runs and has a session: exit status 0 if so; for probes.",

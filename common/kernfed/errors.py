@@ -237,11 +237,23 @@ class PluginError(JobError):
     reason = "PLUGIN_FAILED"
 
 
+class SecureSumError(JobError):
+    """A secure sum was asked otherwise than it may be, or its masks could not be taken away; no term was seen."""
+
+    reason = "SECURE_SUM_FAILED"
+
+
 class NumericalError(KernfedError):
     """A computation cannot give a meaningful number."""
 
     reason = "NUMERICAL"
     exit_code = 5
+
+
+class OutOfRangeError(NumericalError):
+    """Numbers are beyond the bound of a secure sum; nothing was sent."""
+
+    reason = "OUT_OF_RANGE"
 
 
 class NotPositiveDefiniteError(NumericalError):

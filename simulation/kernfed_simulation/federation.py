@@ -34,6 +34,7 @@ from kernfed_client.data.reading.partition_data import Groups, PartitionData, ch
 from kernfed_client.data.reading.partitions import LocalData, prepare, read_partition
 from kernfed_client.data.room import Room
 from kernfed_client.steps.registry import STEPS
+from kernfed_client.sums.site import OpenSums, SumSeats
 from kernfed_simulation.partition import Partitioning, Scheme, deal, deal_by_column
 from kernfed_simulation.typed import DealtFile
 
@@ -205,6 +206,8 @@ def open_cohort(
         raise ConfigError(
             f"cohort.min_clients is {job.cohort.min_clients}, but the simulation has {len(names)} clients; lower it"
         )
+    for name in names:
+        jobs[name].memory(SumSeats).sums = OpenSums()
     return Cohort(
         exchange(_permitted_steps(job, len(names)), {name: jobs[name] for name in names}),
         names,

@@ -72,6 +72,7 @@ class AuditLog:
         submission: str | None,
         revocations: datetime | None,
         kinds: Iterable[Kind],
+        remark: str = "",
         request: Message,
         request_sha256: bytes,
         reply: Message,
@@ -91,6 +92,7 @@ class AuditLog:
             revocations: When the list of revoked operators was signed that the operator was judged by; None: no list
                 that still counts was here.
             kinds: Kinds of information in it.
+            remark: What there is to say beside its kinds, e.g. that it is masked; empty: nothing.
             request: What is answered; its scalars are noted, and digests of its arrays.
             request_sha256: Digest of the whole request, as the coordinator stated it with the task.
             reply: The message; only the shapes of its arrays are noted.
@@ -111,6 +113,7 @@ class AuditLog:
             "submission": submission,
             "revocations": None if revocations is None else revocations.isoformat(timespec="seconds"),
             "kinds": list(kinds),
+            **({"remark": remark} if remark else {}),
             "request": facts_of(request),
             "request_sha256": request_sha256.hex(),
             "reply": type(reply).__name__,

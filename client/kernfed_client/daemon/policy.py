@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from kernfed.errors import PolicyError, SubmissionError
-from kernfed.federation.messages.base import Request, fields_of
+from kernfed.federation.messages.base import Kind, Request, fields_of
 from kernfed.federation.messages.data import DescribeDataRequest
+from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.held_to import asked_of
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.plugins_used import plugins_behind, refuse_unnamed
-from kernfed.methods.registry import method_of, steps_of
+from kernfed.methods.registry import steps_of
 from kernfed.pki.submission import Signed
 from kernfed.wording import listed
+
+IN_THE_CLEAR = frozenset({Kind.SUMMARY, Kind.MEAN_EMBEDDING, Kind.METRIC})
+"""Kinds of information of which no secure sums are made."""
 
 
 class Policy:
@@ -79,9 +84,10 @@ class Policy:
             raise PolicyError(f"the job is for {listed(named)}, and not for this client; add it to cohort.clients")
         self.check(DescribeDataRequest, operator, job.method.name, None, None if named is None else len(named))
         batch = getattr(job.method, "batch_size", None)
-        for request in method_of(job.method).asks(job.method):
+        for request in asked_of(job):
             self._check_kinds(request)
-            if any(field.name == "batch_size" for field in fields_of(request)):
+            plain = request.asks if issubclass(request, MaskedRequest) else request
+            if any(field.name == "batch_size" for field in fields_of(plain)):
                 self._check_batch(request.step, batch if isinstance(batch, int) else 0)
 
     def check(
@@ -125,7 +131,7 @@ class Policy:
         for plugin, why in plugins_behind(request):
             refuse_unnamed(plugin, section.plugins, why)
         self._check_kinds(request)
-        self._check_batch(request.step, getattr(request, "batch_size", 0) if isinstance(request, Request) else 0)
+        self._check_batch(request.step, getattr(request.bare, "batch_size", 0) if isinstance(request, Request) else 0)
         if request.kinds and num_rows is not None and num_rows < section.min_rows:
             raise PolicyError(
                 f"step {request.step} would tell about fewer than {section.min_rows} training rows; "
@@ -140,6 +146,14 @@ class Policy:
             raise PolicyError(
                 f"step {request.step} sends {', '.join(forbidden)}, which must not leave this client; "
                 "its administrator can add it to policy.allow"
+            )
+
+        seen = [kind for kind in request.kinds if kind not in IN_THE_CLEAR]
+        if self._section.secure_sum.require and seen and not _is_masked(request):
+            raise PolicyError(
+                f"step {request.step} sends {', '.join(seen)} in the clear, and this client sends it in secure sums "
+                'alone; set privacy.sums = "secure" in the job where its method has them, or let this client\'s '
+                "administrator set policy.secure_sum.require = false"
             )
 
     def _check_batch(self, step: str, batch: int) -> None:
@@ -164,3 +178,7 @@ class Policy:
                 f"a job of method {method!r} may not ask the step {step}, which belongs to other methods; the "
                 "coordinator has to name the method that it runs, or one of the two ends needs a newer release"
             )
+
+
+def _is_masked(request: Request[Any] | type[Request[Any]]) -> bool:
+    return issubclass(request if isinstance(request, type) else type(request), MaskedRequest)

@@ -12,7 +12,7 @@ from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
 from kernfed.tensors import threads
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps import appraisal, choosing, columns, data, evaluation
+from kernfed_client.steps import appraisal, choosing, columns, data, evaluation, sums
 
 StepFunction = Callable[[Any, Any], Reply]
 """A client's half of a step: (local job, request) -> reply."""
@@ -33,7 +33,7 @@ def _run(step: StepFunction) -> StepFunction:
         except PolicyError:
             job.settle_blocks(refused=True)
             raise
-        if type(request) not in _BEFORE_ROUNDS:
+        if type(request) not in _BEFORE_ROUNDS and type(request) not in sums.STEPS:
             job.settle_blocks(refused=False)
         return reply
 
@@ -47,6 +47,7 @@ STEPS: dict[type[Request[Any]], StepFunction] = {
         **evaluation.STEPS,
         **appraisal.STEPS,
         **choosing.STEPS,
+        **sums.STEPS,
         **rooms.merged("kernfed_client.methods", "steps", "STEPS"),
     }.items()
 }

@@ -84,6 +84,16 @@ class Cohort(Weighing):
         return str(self._out_of_round.get(client, "no answer"))
 
     @property
+    def job_id(self) -> str:
+        """Id of the job."""
+        return self._job_id
+
+    @property
+    def masks(self) -> bool:
+        """Whether its clients mask their terms of secure sums."""
+        return self._exchange.masks
+
+    @property
     def float_bits(self) -> int:
         """Size of the floats in replies."""
         return self._float_bits
@@ -165,6 +175,7 @@ class Cohort(Weighing):
         optional: bool = False,
         check: Check = pass_all,
         refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+        needed: int | None = None,
     ) -> dict[str, R]:
         """Ask clients and return their replies in the order of client names.
 
@@ -181,6 +192,7 @@ class Cohort(Weighing):
             check: Of a setup request: what replies must pass of clients that are asked it later, because they join or
                 lost their state. Replies to this call are the caller's to check.
             refusing: (client, reply) -> why it cannot be, by what the caller knows of the client; it is left out then.
+            needed: Answers that suffice, in place of the quorum's number.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -188,7 +200,9 @@ class Cohort(Weighing):
         asked = sorted(set(self.clients if clients is None else clients) - self._out_of_round.keys())
         call = self._call(request, tuple(asked), everyone, drawn)
         if fresh:
-            call = replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")
+            call = _anew(call)
+        if needed is not None:
+            call = replace(call, needed=needed)
         if request.setup and clients is None:
             self._preparation.missed(set(self._clients) - set(asked))
         replies = await self._ask(call, of_all=clients is None, optional=optional, refusing=refusing)
@@ -202,7 +216,9 @@ class Cohort(Weighing):
         *,
         everyone: bool = False,
         drawn: bool = False,
+        fresh: bool = False,
         refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+        needed: int | None = None,
     ) -> dict[str, R]:
         """Ask each client something of its own; all requests are of one type.
 
@@ -210,7 +226,9 @@ class Cohort(Weighing):
             requests: Client to request; clients that have failed in this round are passed over.
             everyone: As in `ask`.
             drawn: As in `ask`.
+            fresh: As in `ask`.
             refusing: As in `ask`.
+            needed: As in `ask`.
 
         Raises:
             QuorumNotMetError: Too few valid answers.
@@ -220,6 +238,10 @@ class Cohort(Weighing):
         for request in requests.values():
             validate(request, {})
         call = replace(self._call(first, tuple(asked), everyone, drawn), own={c: requests[c] for c in asked})
+        if fresh:
+            call = _anew(call)
+        if needed is not None:
+            call = replace(call, needed=needed)
         return await self._ask(call, refusing=refusing)
 
     async def _ask(
@@ -316,3 +338,8 @@ class Cohort(Weighing):
         if not optional:  # of what the job can do without no model is made
             self._behind.note(call.request, replies)
         return replies
+
+
+def _anew(call: Call[R]) -> Call[R]:
+    """The same call as another task, which no answer from memory fits."""
+    return replace(call, task_id=f"{call.task_id}/{secrets.token_hex(4)}")

@@ -97,6 +97,9 @@ NO_ANSWER = Fault(UnavailableError.reason, "no answer in time; is its daemon run
 class Exchange(Protocol):
     """Carries a call to clients and brings back one answer or fault for each that had one in time."""
 
+    masks: bool = True
+    """Whether clients mask their terms of secure sums; False where all of them are in this process anyway."""
+
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """Answers and faults by client name; a client that is missing is a straggler.
 

@@ -20,9 +20,19 @@ StepFunction = Callable[[Any, Any], Reply]
 class InProcessExchange(Exchange):
     """Runs the clients' own step functions in this process, in the order of client names."""
 
-    def __init__(self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, steps: Mapping[type[Request[Any]], StepFunction], jobs: Mapping[str, Any], *, masks: bool = False
+    ) -> None:
+        """Begin.
+
+        Args:
+            steps: By request type.
+            jobs: Each client's job.
+            masks: Whether the clients mask their terms of secure sums, which nobody in this process needs.
+        """
         self._steps = steps
         self._jobs = jobs
+        self.masks = masks
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `Exchange.ask`; there are no stragglers in one process."""
@@ -72,11 +82,11 @@ def as_sent(message: Any, float_bits: int) -> Any:
     """A message as it arrives at the other end: its float arrays rounded to the wire's precision, unless `Exact`."""
     if float_bits == 64:
         return message
-    return replace(
-        message,
-        **{
-            f.name: value.astype(np.float32)
-            for f in fields_of(type(message))
-            if isinstance(value := getattr(message, f.name), np.ndarray) and value.dtype.kind == "f" and not f.exact
-        },
-    )
+    rounded: dict[str, Any] = {}
+    for f in fields_of(type(message)):
+        value = getattr(message, f.name)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not f.exact:
+            rounded[f.name] = value.astype(np.float32)
+        elif f.nested and f.type is not tuple:
+            rounded[f.name] = as_sent(value, float_bits)
+    return replace(message, **rounded)

@@ -12,6 +12,7 @@ from kernfed import plugins
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_cells import CellSection, Decimal, Thousands, check_separators
 from kernfed.jobs.client_models import BackboneSection, ModelSection
+from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
 from kernfed.tables import outside
@@ -265,6 +266,7 @@ class PolicySection(Section):
         description="Jobs that the rest of the policy allows: run them all; or answer nothing of a job until somebody "
         "here approves it, each one (manual), or each one whose plan was not approved for good before (known).",
     )
+    secure_sum: SecureSumSection = SecureSumSection()
     stale_revocations: Literal["warn", "refuse"] = Field(
         "warn",
         description="Signed jobs while this client holds no list of revoked operators that still counts, which is for "

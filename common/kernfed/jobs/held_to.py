@@ -53,6 +53,9 @@ def contradiction(job: JobFile, request: Request[Any], round_num: int = 0, *, fo
             how.
     """
     rounds = method_of(job.method).rounds(job.method)
+    if job.privacy.secure and type(request) in {masked.asks for masked in method_of(job.method).masked(job.method)}:
+        return f"{request.step} is asked in the clear, and the job file says that sums are secure"
+    request = request.bare
     if rounds and round_num > rounds:
         return f"{request.step} is asked in round {round_num}, and the job file says {rounds} rounds"
     for what, asked, signed in _pairs(job, request, former=former or bool(job.start_from)):
@@ -75,6 +78,13 @@ class HeldTo:
         if self._last[0] is not request or self._last[1] != round_num:
             self._found, self._last = contradiction(self._job, request, round_num), (request, round_num)
         return self._found
+
+
+def asked_of(job: JobFile) -> tuple[type[Request[Any]], ...]:
+    """Requests that the job asks every client, those of secure sums as they are masked."""
+    method = method_of(job.method)
+    masked = {m.asks: m for m in method.masked(job.method)} if job.privacy.secure else {}
+    return tuple(masked.get(request, request) for request in method.asks(job.method))
 
 
 def chooses_by_folds(job: JobFile) -> bool:

@@ -12,11 +12,13 @@ from kernfed.columns.plan import MissingRule, feature_names
 from kernfed.errors import ConfigError
 from kernfed.features.spec import FeatureForm
 from kernfed.federation.messages.data import ColumnRange, DataSchema
-from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection
+from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection, PrivacySection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.methods.base import Begins, Lengthscale, Needs
 from kernfed.methods.registry import METHODS, AnyMethod, method_of
+from kernfed.methods.shared_settings import AUTO
 from kernfed.section import ACCEPTED, Label, MethodSection, Section
+from kernfed.secure_sums.terms import FEWEST
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -50,6 +52,7 @@ class JobFile(Section):
     cohort: CohortSection = CohortSection()
     data: DataSection | None = None
     features: FeaturesSection = FeaturesSection()
+    privacy: PrivacySection = PrivacySection()
     files: dict[str, Sha256] = Field(
         {}, description="SHA-256 of the files that the job names; written by `kernfed job submit`."
     )
@@ -88,6 +91,8 @@ class JobFile(Section):
         for key in self.unused_keys():
             table, _, name = key.rpartition(".")
             (told[table] if table else told).pop(name, None)
+        if not self.privacy.secure:
+            told.pop("privacy", None)
         if self.former is None:
             told.pop("former", None)  # submission writes it, no person leaves it out
         return told
@@ -135,6 +140,8 @@ class JobFile(Section):
             raise ValueError(f"[files] lists {strange[0]!r}, which no other key names; remove it")
         if self.former is not None and not self.start_from:
             raise ValueError("[former] says which job start_from leads to, and there is no start_from; remove it")
+        if self.privacy.secure and (reason := self._seen()):
+            raise ValueError(f'privacy.sums is "secure", but {reason}; remove that key, or change what it says')
         scale = lengthscale(self)
         if self.data is not None and isinstance(scale, list) and len(names := feature_names(self.data.plans)) > 0:
             raise ValueError(
@@ -147,6 +154,16 @@ class JobFile(Section):
                 "give one number, or one per column in their order"
             )
         return self
+
+    def _seen(self) -> str:
+        """Why the job can have no secure sums; empty: it can."""
+        if reason := method_of(self.method).seen(self.method):
+            return f"method {self.method.name} {reason}"
+        if lengthscale(self) == AUTO:
+            return f'{lengthscale_key(self)} = "auto" chooses by sums over folds of each client, sent in the clear'
+        if self.cohort.clients is not None and len(self.cohort.clients) < FEWEST:
+            return f"cohort.clients names {len(self.cohort.clients)}: of two clients, each learns the other's term"
+        return ""
 
 
 def data_schema(job: JobFile) -> DataSchema:

@@ -235,6 +235,21 @@ class DataSection(Section):
         return self
 
 
+class PrivacySection(Section):
+    """What nobody sees of a single client."""
+
+    sums: Literal["clear", "secure"] = Field(
+        "clear",
+        description="Messages of which the method forms sums: the coordinator sees each client's, or as secure sums "
+        "masked terms alone, and their sum. It takes three clients and more.",
+    )
+
+    @property
+    def secure(self) -> bool:
+        """Whether sums are secure sums."""
+        return self.sums == "secure"
+
+
 class FeaturesSection(Section):
     """The feature map that all clients share."""
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from kernfed.errors import ConfigError
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
+from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.methods.shared_settings import NetworkSection
 from kernfed.section import MethodSection
 
@@ -107,6 +108,11 @@ class Method(Generic[S]):
     is one; a client refuses a request of another one where it has the job file under its operator's signature."""
     begun: Callable[[S], Mapping[str, Reach]] = lambda _: {}
     """Keys of `fixed` with whose number a job of such settings only begins, each with what its rounds may choose."""
+
+    masked: Callable[[S], tuple[type[MaskedRequest], ...]] = lambda _: ()
+    """Secure sums that a job of such settings asks where it is to have them, each in place of the request it masks."""
+    seen: Callable[[S], str] = lambda _: "needs messages of single clients, which are not sums"
+    """Why a job of such settings can have no secure sums, after "method NAME "; empty: it can."""
 
     network: Callable[[S], NetworkSection | None] = lambda _: None
     """The network of the settings; a client refuses a request with another one as it does another number."""

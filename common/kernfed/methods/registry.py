@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
-from kernfed.federation.messages import choosing, data, evaluation
+from kernfed.federation.messages import choosing, data, evaluation, sums
 from kernfed.federation.messages.base import requests_in
 from kernfed.methods import rooms
 from kernfed.methods.base import Method
@@ -26,7 +26,7 @@ else:
 """The [method] table of a job file: the settings of the method that its `name` chooses."""
 
 
-SHARED_REQUESTS = requests_in(data, evaluation, choosing)
+SHARED_REQUESTS = requests_in(data, evaluation, choosing, sums)
 """Those that jobs of every method may send."""
 SHARED = frozenset(request.step for request in SHARED_REQUESTS)
 """Wire names of their steps."""

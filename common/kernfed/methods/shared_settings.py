@@ -83,6 +83,15 @@ class AveragedSettings(MethodSection):
         return MeanRule(self.aggregate, self.trim, self.max_norm)
 
 
+def seen_means(settings: Any) -> str:
+    """Why means of settings with `AveragedSettings` and a ridge cannot be secure sums; empty: they can."""
+    if not settings.rule.plain:
+        return "compares the clients' updates with one another, by method.aggregate or method.max_norm"
+    if settings.ridge == AUTO or isinstance(settings.ridge, list):
+        return "chooses method.ridge by sums over folds of each client's rows, which are sent in the clear"
+    return ""
+
+
 class NetworkSection(Section):
     """The network that is trained on the standardised columns."""
 

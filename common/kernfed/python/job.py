@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kernfed.jobs.job_file import JobFile, parse_job
-from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection
+from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection, PrivacySection
 from kernfed.jobs.toml_file import read_toml, validated
 from kernfed.jobs.toml_text import toml_text
 from kernfed.python.plain import plain
@@ -34,6 +34,7 @@ class Job:
         data: DataSection | Table | None = None,
         cohort: CohortSection | Table | None = None,
         features: FeaturesSection | Table | None = None,
+        privacy: PrivacySection | Table | None = None,
         seed: int | None = None,
         precision: str | None = None,
         evaluate_every: int | None = None,
@@ -49,6 +50,7 @@ class Job:
             data: `kernfed.Data(...)`: task, target, features.
             cohort: `kernfed.Cohort(...)`: which clients, and how many must answer.
             features: `kernfed.Features(...)`: the feature map.
+            privacy: `kernfed.Privacy(...)`: what nobody sees of a single client.
             seed: Every random draw of the job comes from it.
             precision: Float type on the wire, `float64` or `float32`.
             evaluate_every: Rounds between evaluations at the clients.
@@ -68,6 +70,7 @@ class Job:
             "cohort": cohort,
             "data": data,
             "features": features,
+            "privacy": privacy,
         }
         tables = {key: plain(value) for key, value in given.items() if value is not None}
         self.file: JobFile = validated(JobFile, tables, "kernfed.Job")

@@ -1,4 +1,4 @@
-"""Tables of a job file as classes: `Newton`, `FedAvg` and so on for [method], `Data`, `Cohort` and `Features`.
+"""Tables of a job file as classes: `Newton`, `FedAvg`, ... for [method], `Data`, `Cohort`, `Features` and `Privacy`.
 
 `sections.pyi`, which `make docs` writes, shows them to type checkers and editors.
 """

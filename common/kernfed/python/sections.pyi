@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection
+from kernfed.jobs.job_sections import CohortSection, DataSection, FeaturesSection, PrivacySection
 from kernfed.section import MethodSection
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Online",
     "PerFedAvg",
     "Personalise",
+    "Privacy",
     "Probe",
     "Reweight",
     "VmKofl",
@@ -490,6 +491,15 @@ class Personalise(MethodSection):
         step_size: float = ...,
     ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
+
+class Privacy(PrivacySection):
+    """What nobody sees of a single client."""
+
+    def __init__(
+        self,
+        *,
+        sums: Literal["clear", "secure"] = ...,
+    ) -> None: ...
 
 class Probe(MethodSection):
     """A test of the lines: numbers go to every client and back; no data are touched."""

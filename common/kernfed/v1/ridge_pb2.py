@@ -22,54 +22,57 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from kernfed.v1 import sums_pb2 as kernfed_dot_v1_dot_sums__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/ridge.proto\x12\nkernfed.v1\x1a\x17kernfed/v1/tensor.proto\"C\n\nLocalModel\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"M\n\x11LocalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\"\n\x0eTrainedLocally\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"3\n\x13TrainLocallyRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\"h\n\x0bNewtonStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\\\n\x12NewtonStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\x12\x0c\n\x04\x66old\x18\x04 \x01(\x04\"R\n\x08Gradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x65nergy\x18\x03 \x01(\x01\"c\n\x0fGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\x12\x0e\n\x06\x65nergy\x18\x04 \x01(\x08\"G\n\nNewtonStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bnewton_step\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"V\n\x11NewtonStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"G\n\x0eHessianProduct\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"[\n\x15HessianProductRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"9\n\tCurvature\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x1a\n\x12largest_eigenvalue\x18\x02 \x01(\x01\"!\n\x10\x43urvatureRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"\x98\x01\n\x16GradientDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\\\n\x14ProximalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08proximal\x18\x03 \x01(\x01\"U\n\x0bHeldOutLoss\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x11\n\tnum_apart\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x04 \x01(\x04\"G\n\x12HeldOutLossRequest\x12\x0c\n\x04\x66old\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"~\n\rSecondMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05solve\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x13\n\x0bmean_square\x18\x04 \x01(\x01\"p\n\x14SecondMomentsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05right\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensorb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kernfed/v1/ridge.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/sums.proto\x1a\x17kernfed/v1/tensor.proto\"C\n\nLocalModel\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"M\n\x11LocalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\"\n\x0eTrainedLocally\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\"3\n\x13TrainLocallyRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\r\n\x05\x61lone\x18\x02 \x01(\x08\"h\n\x0bNewtonStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"\\\n\x12NewtonStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x14\n\x0cnum_features\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\x12\x0c\n\x04\x66old\x18\x04 \x01(\x04\"R\n\x08Gradient\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0e\n\x06\x65nergy\x18\x03 \x01(\x01\"c\n\x0fGradientRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\x12\x0e\n\x06\x65nergy\x18\x04 \x01(\x08\"G\n\nNewtonStep\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\'\n\x0bnewton_step\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"V\n\x11NewtonStepRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12$\n\x08gradient\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"G\n\x0eHessianProduct\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"[\n\x15HessianProductRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tdirection\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0c\n\x04\x66old\x18\x03 \x01(\x04\"9\n\tCurvature\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x1a\n\x12largest_eigenvalue\x18\x02 \x01(\x01\"!\n\x10\x43urvatureRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\"\x98\x01\n\x16GradientDescentRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x0c\n\x04seed\x18\x06 \x01(\x04\"\\\n\x14ProximalSolveRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x10\n\x08proximal\x18\x03 \x01(\x01\"U\n\x0bHeldOutLoss\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\x11\n\tnum_apart\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x13\n\x0bnum_correct\x18\x04 \x01(\x04\"G\n\x12HeldOutLossRequest\x12\x0c\n\x04\x66old\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"~\n\rSecondMoments\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07product\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05solve\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x13\n\x0bmean_square\x18\x04 \x01(\x01\"p\n\x14SecondMomentsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05right\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"g\n\x12MaskedSolveRequest\x12#\n\x05terms\x18\x01 \x01(\x0b\x32\x14.kernfed.v1.SumTerms\x12,\n\x05inner\x18\x02 \x01(\x0b\x32\x1d.kernfed.v1.LocalSolveRequestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.ridge_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LOCALMODEL']._serialized_start=63
-  _globals['_LOCALMODEL']._serialized_end=130
-  _globals['_LOCALSOLVEREQUEST']._serialized_start=132
-  _globals['_LOCALSOLVEREQUEST']._serialized_end=209
-  _globals['_TRAINEDLOCALLY']._serialized_start=211
-  _globals['_TRAINEDLOCALLY']._serialized_end=245
-  _globals['_TRAINLOCALLYREQUEST']._serialized_start=247
-  _globals['_TRAINLOCALLYREQUEST']._serialized_end=298
-  _globals['_NEWTONSTART']._serialized_start=300
-  _globals['_NEWTONSTART']._serialized_end=404
-  _globals['_NEWTONSTARTREQUEST']._serialized_start=406
-  _globals['_NEWTONSTARTREQUEST']._serialized_end=498
-  _globals['_GRADIENT']._serialized_start=500
-  _globals['_GRADIENT']._serialized_end=582
-  _globals['_GRADIENTREQUEST']._serialized_start=584
-  _globals['_GRADIENTREQUEST']._serialized_end=683
-  _globals['_NEWTONSTEP']._serialized_start=685
-  _globals['_NEWTONSTEP']._serialized_end=756
-  _globals['_NEWTONSTEPREQUEST']._serialized_start=758
-  _globals['_NEWTONSTEPREQUEST']._serialized_end=844
-  _globals['_HESSIANPRODUCT']._serialized_start=846
-  _globals['_HESSIANPRODUCT']._serialized_end=917
-  _globals['_HESSIANPRODUCTREQUEST']._serialized_start=919
-  _globals['_HESSIANPRODUCTREQUEST']._serialized_end=1010
-  _globals['_CURVATURE']._serialized_start=1012
-  _globals['_CURVATURE']._serialized_end=1069
-  _globals['_CURVATUREREQUEST']._serialized_start=1071
-  _globals['_CURVATUREREQUEST']._serialized_end=1104
-  _globals['_GRADIENTDESCENTREQUEST']._serialized_start=1107
-  _globals['_GRADIENTDESCENTREQUEST']._serialized_end=1259
-  _globals['_PROXIMALSOLVEREQUEST']._serialized_start=1261
-  _globals['_PROXIMALSOLVEREQUEST']._serialized_end=1353
-  _globals['_HELDOUTLOSS']._serialized_start=1355
-  _globals['_HELDOUTLOSS']._serialized_end=1440
-  _globals['_HELDOUTLOSSREQUEST']._serialized_start=1442
-  _globals['_HELDOUTLOSSREQUEST']._serialized_end=1513
-  _globals['_SECONDMOMENTS']._serialized_start=1515
-  _globals['_SECONDMOMENTS']._serialized_end=1641
-  _globals['_SECONDMOMENTSREQUEST']._serialized_start=1643
-  _globals['_SECONDMOMENTSREQUEST']._serialized_end=1755
+  _globals['_LOCALMODEL']._serialized_start=86
+  _globals['_LOCALMODEL']._serialized_end=153
+  _globals['_LOCALSOLVEREQUEST']._serialized_start=155
+  _globals['_LOCALSOLVEREQUEST']._serialized_end=232
+  _globals['_TRAINEDLOCALLY']._serialized_start=234
+  _globals['_TRAINEDLOCALLY']._serialized_end=268
+  _globals['_TRAINLOCALLYREQUEST']._serialized_start=270
+  _globals['_TRAINLOCALLYREQUEST']._serialized_end=321
+  _globals['_NEWTONSTART']._serialized_start=323
+  _globals['_NEWTONSTART']._serialized_end=427
+  _globals['_NEWTONSTARTREQUEST']._serialized_start=429
+  _globals['_NEWTONSTARTREQUEST']._serialized_end=521
+  _globals['_GRADIENT']._serialized_start=523
+  _globals['_GRADIENT']._serialized_end=605
+  _globals['_GRADIENTREQUEST']._serialized_start=607
+  _globals['_GRADIENTREQUEST']._serialized_end=706
+  _globals['_NEWTONSTEP']._serialized_start=708
+  _globals['_NEWTONSTEP']._serialized_end=779
+  _globals['_NEWTONSTEPREQUEST']._serialized_start=781
+  _globals['_NEWTONSTEPREQUEST']._serialized_end=867
+  _globals['_HESSIANPRODUCT']._serialized_start=869
+  _globals['_HESSIANPRODUCT']._serialized_end=940
+  _globals['_HESSIANPRODUCTREQUEST']._serialized_start=942
+  _globals['_HESSIANPRODUCTREQUEST']._serialized_end=1033
+  _globals['_CURVATURE']._serialized_start=1035
+  _globals['_CURVATURE']._serialized_end=1092
+  _globals['_CURVATUREREQUEST']._serialized_start=1094
+  _globals['_CURVATUREREQUEST']._serialized_end=1127
+  _globals['_GRADIENTDESCENTREQUEST']._serialized_start=1130
+  _globals['_GRADIENTDESCENTREQUEST']._serialized_end=1282
+  _globals['_PROXIMALSOLVEREQUEST']._serialized_start=1284
+  _globals['_PROXIMALSOLVEREQUEST']._serialized_end=1376
+  _globals['_HELDOUTLOSS']._serialized_start=1378
+  _globals['_HELDOUTLOSS']._serialized_end=1463
+  _globals['_HELDOUTLOSSREQUEST']._serialized_start=1465
+  _globals['_HELDOUTLOSSREQUEST']._serialized_end=1536
+  _globals['_SECONDMOMENTS']._serialized_start=1538
+  _globals['_SECONDMOMENTS']._serialized_end=1664
+  _globals['_SECONDMOMENTSREQUEST']._serialized_start=1666
+  _globals['_SECONDMOMENTSREQUEST']._serialized_end=1778
+  _globals['_MASKEDSOLVEREQUEST']._serialized_start=1780
+  _globals['_MASKEDSOLVEREQUEST']._serialized_end=1883
 # @@protoc_insertion_point(module_scope)

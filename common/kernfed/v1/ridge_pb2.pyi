@@ -6,6 +6,7 @@ Written by tools/write_proto.py from the dataclasses of the messages."""
 import builtins
 import google.protobuf.descriptor
 import google.protobuf.message
+import kernfed.v1.sums_pb2
 import kernfed.v1.tensor_pb2
 import sys
 import typing
@@ -573,3 +574,30 @@ class SecondMomentsRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["directions", b"directions", "ridge", b"ridge", "right", b"right"]) -> None: ...
 
 Global___SecondMomentsRequest: typing_extensions.TypeAlias = SecondMomentsRequest
+
+@typing.final
+class MaskedSolveRequest(google.protobuf.message.Message):
+    """The client's own ridge solution, as its term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___LocalSolveRequest:
+        """H_j⁻¹ c_j: the client's own ridge solution (DKRR's upload)."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___LocalSolveRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedSolveRequest: typing_extensions.TypeAlias = MaskedSolveRequest

@@ -23,6 +23,7 @@ from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.methods.shared_settings import MAX_SHARE
 from kernfed.wording import listed
+from kernfed_server.federation.secure_sum import fewest_are_here, who_can_learn
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measured_once
@@ -67,6 +68,10 @@ async def execute(
         NumericalError: The model is of no use, and one client's numbers were far beyond all others'; names it.
         KernfedError: The job cannot do what it asks for; the message tells what to do.
     """
+    if job.privacy.secure:
+        fewest_are_here(cohort)
+        if run.resumed is None:
+            run.note_once(who_can_learn(len(cohort.clients)))
     workflow = WORKFLOWS[job.method.name]
     cohort.let_differ(workflow.spread(job.method))
     cohort.cap(job.cohort.max_share, acts=MAX_SHARE not in job.unused_keys())

@@ -57,6 +57,8 @@ class _Answer:
 class WorkerPool(Exchange):
     """Workers and what they were asked. A context: leaving it ends them all."""
 
+    masks = False
+
     def __init__(self, steps: Steps, jobs: Mapping[str, Any], num_workers: int, folder: Path) -> None:
         """Start the workers.
 

@@ -26,6 +26,7 @@ from kernfed.methods.ridge.messages import (
     HessianProductRequest,
     LocalModel,
     LocalSolveRequest,
+    MaskedSolveRequest,
     NewtonStart,
     NewtonStartRequest,
     NewtonStep,
@@ -43,6 +44,7 @@ from kernfed_client.data.guards.feature_blocks import feature_block
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.models.own_model import keep_own_model
 from kernfed_client.steps.own_ridge import fold_rows, forget_folds, held_out, local_ridge, own_weights
+from kernfed_client.steps.sums import masked
 
 
 def local_solve(job: LocalJob, request: LocalSolveRequest) -> LocalModel:
@@ -160,6 +162,7 @@ def _tensor(job: LocalJob, array: Array, step: str) -> Tensor:
 
 STEPS: dict[type[Any], Any] = {
     LocalSolveRequest: local_solve,
+    MaskedSolveRequest: masked(local_solve),
     TrainLocallyRequest: train_locally,
     NewtonStartRequest: newton_start,
     GradientRequest: gradient,

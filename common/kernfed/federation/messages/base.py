@@ -187,6 +187,16 @@ class Request(Message, Generic[R_co]):
     once: ClassVar[bool] = False
     young: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def bare(self) -> Request[Any]:
+        """What is asked, without what hides its answer among those of others; the request itself where nothing does."""
+        return self
+
+    @property
+    def remark(self) -> str:
+        """What a site's audit log has to say of the answer beside its kinds; empty: nothing."""
+        return ""
+
     def refusals(self, reply: Any) -> Iterator[str]:
         """Say why a reply cannot be an answer to this request; one with such leaves its client out of the step.
 

@@ -23,6 +23,7 @@ from kernfed.federation.messages.base import (
     Shape,
     Stated,
 )
+from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
 from kernfed.maths.model_spread import of_solves
@@ -68,6 +69,18 @@ class LocalSolveRequest(Request[LocalModel]):
         """See `Request.models_differ`."""
         del rows
         return of_solves(self.ridge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedSolveRequest(MaskedRequest):
+    """The client's own ridge solution, as its term of a secure sum."""
+
+    step = "ridge.masked_solve"
+    kinds = LocalSolveRequest.kinds
+    asks = LocalSolveRequest
+    summed = ("weights",)
+
+    inner: LocalSolveRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

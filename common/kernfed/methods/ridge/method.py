@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernfed.federation.messages.base import Request
 from kernfed.methods.base import FIXED, Method, table
-from kernfed.methods.ridge.messages import LocalSolveRequest, TrainLocallyRequest
+from kernfed.methods.ridge.messages import LocalSolveRequest, MaskedSolveRequest, TrainLocallyRequest
 from kernfed.methods.ridge.settings import DkrrSettings, LocalSettings
-
-
-def _one_step(settings: type[LocalSettings | DkrrSettings], step: type[Request[Any]]) -> Method[Any]:
-    return Method(settings, rounds=lambda _: 0, steps=(step,), asks=lambda _: (step,), fixed=FIXED)
-
+from kernfed.methods.shared_settings import seen_means
 
 METHODS = table(
-    _one_step(LocalSettings, TrainLocallyRequest),
-    _one_step(DkrrSettings, LocalSolveRequest),
+    Method(
+        LocalSettings,
+        rounds=lambda _: 0,
+        steps=(TrainLocallyRequest,),
+        asks=lambda _: (TrainLocallyRequest,),
+        fixed=FIXED,
+        seen=lambda _: "forms no sum over clients",
+    ),
+    Method(
+        DkrrSettings,
+        rounds=lambda _: 0,
+        steps=(LocalSolveRequest, MaskedSolveRequest),
+        asks=lambda _: (LocalSolveRequest,),
+        fixed=FIXED,
+        masked=lambda _: (MaskedSolveRequest,),
+        seen=seen_means,
+    ),
 )

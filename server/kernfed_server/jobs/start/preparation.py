@@ -98,6 +98,11 @@ class Setup:
         """Features M."""
         return self.agreed.spec.num_features
 
+    @property
+    def secure(self) -> bool:
+        """Whether sums over clients are secure sums."""
+        return self.job is not None and self.job.privacy.secure
+
     def centred_by(self, feature_mean: Array, target_mean: Array) -> Setup:
         """The same with other means, (M,) and (C,)."""
         return replace(self, agreed=replace(self.agreed, feature_mean=feature_mean, target_mean=target_mean))

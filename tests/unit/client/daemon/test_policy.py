@@ -13,11 +13,13 @@ import pytest
 from kernfed.errors import PolicyError, SubmissionError
 from kernfed.federation.messages.base import Kind
 from kernfed.federation.messages.data import DescribeDataRequest, MeanEmbeddingRequest
+from kernfed.federation.messages.sums import SumTerms
 from kernfed.jobs.client_file import PolicySection
 from kernfed.jobs.job_file import parse_job
+from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.methods.personalise.messages import StatisticsRequest
 from kernfed.methods.probe.messages import EchoRequest
-from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
+from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest, MaskedSolveRequest
 from kernfed.pki.submission import Signed
 from kernfed_client.daemon.policy import Policy
 
@@ -193,3 +195,33 @@ features = ["x"]
     Policy(PolicySection()).check_job(parse_job(text.replace('["b", "c"]', '["a"]')), "ann", "a")
     with pytest.raises(PolicyError, match=why):
         Policy(PolicySection(**policy)).check_job(parse_job(text), "ann", "a")
+
+
+def test_a_site_that_requires_secure_sums_sends_no_models_in_the_clear() -> None:
+    """What sums can be made of is refused in the clear and passes masked; what no sum is made of passes."""
+    policy = Policy(PolicySection(secure_sum=SecureSumSection(require=True)))
+    inner = LocalSolveRequest(ridge=0.1, num_features=5, num_outputs=1)
+    with pytest.raises(PolicyError, match=r"model_update in the clear, .*policy\.secure_sum\.require"):
+        policy.check(inner, "ann", "dkrr", 50)
+    terms = SumTerms(sum="1", clients=("a", "b", "c"), weights=(0.3, 0.3, 0.4), exponent=3)
+    policy.check(MaskedSolveRequest(terms=terms, inner=inner), "ann", "dkrr", 50)
+    policy.check(MeanEmbeddingRequest(num_features=5, num_outputs=1), "ann", "dkrr", 50)
+    with pytest.raises(PolicyError, match=r"policy\.min_rows"):
+        policy.check(MaskedSolveRequest(terms=terms, inner=inner), "ann", "dkrr", 5)
+
+
+def test_a_whole_job_is_judged_by_what_it_masks() -> None:
+    """A job with secure sums passes where they are required; the same job in the clear does not."""
+    policy = Policy(PolicySection(secure_sum=SecureSumSection(require=True)))
+    text = """
+        name = "j"
+        [method]
+        name = "dkrr"
+        [data]
+        task = "regression"
+        target = "y"
+        features = ["x"]
+    """
+    policy.check_job(parse_job(text + '[privacy]\nsums = "secure"\n'), "ann", "site")
+    with pytest.raises(PolicyError, match="in secure sums alone"):
+        policy.check_job(parse_job(text), "ann", "site")

@@ -19,9 +19,9 @@ STUB = ROOT / "common" / "kernfed" / "python" / "sections.pyi"
 
 def test_there_is_a_class_for_each_method_and_table() -> None:
     """`dir(kernfed)` shows them, none hides another name, and the stub shows the same to type checkers."""
-    names = {class_name(method.settings) for method in METHODS.values()} | {"Cohort", "Data", "Features"}
+    names = {class_name(method.settings) for method in METHODS.values()} | {"Cohort", "Data", "Features", "Privacy"}
     assert names == set(classes())
-    assert len(names) == len(METHODS) + 3
+    assert len(names) == len(METHODS) + 4
     assert names <= set(dir(kernfed))
     assert not names & set(kernfed.__all__)
     shown = {node.name for node in ast.parse(STUB.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)}

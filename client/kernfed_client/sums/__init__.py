@@ -1,0 +1,1 @@
+"""What a site does in secure sums: whom it believes, what it tells once, its seats."""

@@ -1,0 +1,73 @@
+"""Of whom each sum was that this site helped to unmask: it helps once, and never for another set of the same sum.
+
+Two sums of the same numbers that differ by one client tell that client's. So a site keeps, for each job and each thing
+that was summed, whose terms it helped to add, with their weights; on the disk before its help leaves. Jobs that are
+over count too, for their ids may be named again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernfed.errors import PolicyError
+
+ONCE = "sums-once.sqlite"
+_WAIT_S = 60.0
+
+
+class Once:
+    """The sums that this site helped to unmask, in its state folder."""
+
+    def __init__(self, state: Path) -> None:
+        """Take the file in a state folder; it is made when there is something to keep."""
+        self._path = state / ONCE
+
+    def keep(self, job: str, what: bytes, included: bytes) -> None:
+        """Keep whose terms a sum is of, or see that it is the same as before; on the disk when this returns.
+
+        Args:
+            job: Id of the job.
+            what: Digest of what is summed.
+            included: Digest of whose terms, with their weights.
+
+        Raises:
+            PolicyError: The same was summed over others before, or the file is damaged.
+            OSError: The disk is full, or gone.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        with self._open() as database:
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS told (job TEXT, what BLOB, included BLOB, PRIMARY KEY (job, what)) "
+                "WITHOUT ROWID"
+            )
+            database.execute("INSERT OR IGNORE INTO told VALUES (?, ?, ?)", (job, what, included))
+            [(kept,)] = database.execute("SELECT included FROM told WHERE job = ? AND what = ?", (job, what))
+        if kept != included:
+            raise PolicyError(
+                "this client helped to unmask the same sum over other clients, or with other weights, before; two such "
+                "sums would tell single clients' numbers, so it helps with one alone. Submit the job again"
+            )
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        database = sqlite3.connect(self._path, _WAIT_S, isolation_level=None)
+        try:
+            yield database
+        except sqlite3.OperationalError as err:
+            full = err.sqlite_errorcode == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(err), str(self._path)) from err
+        except sqlite3.DatabaseError as err:
+            raise PolicyError(
+                f"{self._path} is damaged, so it is not known which sums this client helped to unmask; restore it, or "
+                "move it away if you accept that",
+                public="this client does not know which sums it helped to unmask; ask its administrator",
+            ) from err
+        finally:
+            database.close()
