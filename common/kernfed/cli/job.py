@@ -170,7 +170,7 @@ def show(
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
-        measured = METHODS[job.method].measured_on(settings.get("data", {}).get("validation_fraction", 0.0))
+        measured = METHODS[job.method].measured_on((settings.get("data") or {}).get("validation_fraction", 0.0))
         print_table(columns, rows, title=f"last metrics, {measured}")
     for overview in told_at_a_glance:
         print_overview(overview)

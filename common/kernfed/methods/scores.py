@@ -152,7 +152,7 @@ class ScoresFinding(Finding):
     of_clients: int
     """Of the job."""
     num_rows: int
-    """Test rows that `pooled` is of."""
+    """Measured rows, which are test rows but in a job with validation rows, that `pooled` is of."""
     of_rows: int
     """Test rows of all clients of the job."""
     verdicts: tuple[Verdict, ...] = ()
@@ -161,7 +161,7 @@ class ScoresFinding(Finding):
     @property
     def behind(self) -> str:
         """Clients and rows behind `pooled`, in words."""
-        return f"{self.num_clients} of {self.of_clients} clients, {self.num_rows:,} of {self.of_rows:,} test rows"
+        return f"{self.num_clients} of {self.of_clients} clients, {self.num_rows:,} of {self.of_rows:,} measured rows"
 
     def equity_words(self) -> str:
         """At which clients the model that the job gives them is worse than their own; empty: at none."""

@@ -66,6 +66,8 @@ class Measured:
     """A job's metrics, arranged for the page."""
 
     lines: Sequence[MetricLine]
+    validates: bool = False
+    """Whether validation rows stood for the test rows."""
 
     def models(self) -> list[str]:
         """Models measured, in the order in which they are shown."""
@@ -74,7 +76,8 @@ class Measured:
     @property
     def rows(self) -> str:
         """The rows that were measured on, in words."""
-        return "rows so far" if _RECENT in self.models() else "test rows"
+        told = "validation rows" if self.validates else "test rows"
+        return "rows so far" if _RECENT in self.models() else told
 
     def metrics(self) -> list[str]:
         """Metrics of models, most telling first."""
@@ -140,7 +143,9 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
         lstrip_blocks=True,
     )
     try:
-        return environment.get_template("report.html.j2").render(_page(job, Measured(lines), findings or {}))
+        data = job["settings"].get("data") or {}
+        measured = Measured(lines, validates=bool(data.get("validation_fraction")))
+        return environment.get_template("report.html.j2").render(_page(job, measured, findings or {}))
     except (KeyError, TypeError, AttributeError) as err:
         raise DataError(f"job.json: not the record of a job ({type(err).__name__}: {err}); fetch it again") from err
 

@@ -23,7 +23,7 @@ def finding(num_clients: int = 2) -> ScoresFinding:
 def test_a_terminal_shows_rows_intervals_and_gains() -> None:
     """A line a client, then the means; few positive rows are said to be few."""
     (overview,) = at_a_glance({"scores": finding().to_json()})
-    assert overview.title == "what the scores are worth (95 % intervals), over 2 of 2 clients, 80 of 80 test rows"
+    assert overview.title == "what the scores are worth (95 % intervals), over 2 of 2 clients, 80 of 80 measured rows"
     assert list(overview.table.columns) == ["client", "rows", "positive", "Brier global", "Brier local", "Brier gain"]
     rows = [list(row) for row in overview.table.rows]
     assert rows[0] == ["c00", "40", "few", "0.15 [0.13, 0.17]", "0.2 [0.18, 0.22]", "+0.050 ± 0.010"]

@@ -32,7 +32,7 @@ def test_scores_with_errors_are_those_of_the_last_round(tmp_path: Path, method: 
     """Each client's numbers are its last metrics, and the means are over all of them."""
     outcome = bench(disease_rows(SIZES), tmp_path, classes=("no", "yes")).run(make_job(method, task="binary"))
     finding, last = published(outcome), outcome.metrics[-1]
-    assert finding.behind == "3 of 3 clients, 150 of 150 test rows"
+    assert finding.behind == "3 of 3 clients, 150 of 150 measured rows"
     for client in finding.clients:
         for score in client.scores:
             if score.metric in last.clients[client.client][score.model]:
@@ -66,7 +66,7 @@ def test_one_that_may_not_answer_changes_nothing_else(tmp_path: Path) -> None:
     job = make_job("dkrr", task="binary")
     silent = bench(rows, tmp_path, ("no", "yes"), tamper={("bee", "evaluation.appraise"): forbidden}).run(job)
     assert any("no standard errors at bee" in note for note in silent.notes)
-    assert published(silent).behind == "2 of 3 clients, 100 of 150 test rows"
+    assert published(silent).behind == "2 of 3 clients, 100 of 150 measured rows"
     whole = bench(rows, tmp_path / "whole", ("no", "yes")).run(job)
     assert (silent.weights == whole.weights).all()
 

@@ -34,14 +34,14 @@ def test_means_over_clients_and_over_their_rows() -> None:
     assert over.mean_error == pytest.approx(0.01 / math.sqrt(3))
     assert over.pooled == pytest.approx((40 * 0.15 + 60 * 0.19 + 80 * 0.24) / 180)
     assert over.pooled_error == pytest.approx(0.01 * math.sqrt(40**2 + 60**2 + 80**2) / 180)
-    assert found().behind == "3 of 4 clients, 180 of 186 test rows"
+    assert found().behind == "3 of 4 clients, 180 of 186 measured rows"
 
 
 def test_models_are_compared_over_the_same_clients() -> None:
     """A client without a global model has no part in what is pooled, of no model."""
     lacking = replace(CLIENTS[2], scores=CLIENTS[2].scores[1:], gains=())
     finding = found([*CLIENTS[:2], lacking])
-    assert finding.behind == "2 of 4 clients, 100 of 186 test rows"
+    assert finding.behind == "2 of 4 clients, 100 of 186 measured rows"
     assert {o.model: o.pooled for o in finding.pooled}["local"] == pytest.approx(0.2)
     assert {o.clients for o in finding.pooled} == {2}
 
