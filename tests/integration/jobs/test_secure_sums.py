@@ -99,6 +99,7 @@ async def test_two_clients_are_refused_before_anything_is_asked(tmp_path: Path) 
     assert left == []
 
 
+@pytest.mark.redteam
 async def test_clients_hold_the_coordinator_to_secure_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator that asks in the clear what the signed file has as secure sums is refused."""
     monkeypatch.setattr("kernfed_server.jobs.start.preparation.Setup.secure", False)

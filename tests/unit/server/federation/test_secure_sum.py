@@ -31,6 +31,8 @@ from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.run import Run
 from kernfed_testing.identities import Identities, make_identities
 
+pytestmark = pytest.mark.redteam
+
 JOB = "job-1"
 NAMES = ("ann", "bob", "cat", "dan")
 WEIGHTS = {"ann": 30.0, "bob": 50.0, "cat": 20.0, "dan": 40.0}
