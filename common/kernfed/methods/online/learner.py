@@ -21,7 +21,7 @@ from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.methods.online import dictionary as online
 from kernfed.methods.online.losses import LOSSES, Loss
 from kernfed.methods.online.mixing.bins import Drawn, draw_bin
-from kernfed.methods.online.mixing.weights import Hedge, Tracking
+from kernfed.methods.online.mixing.weights import TIE, Hedge, Tracking
 from kernfed.methods.online.own_model import OwnModel, tracking, tracking_arrays
 from kernfed.methods.online.pooled_ridge import CommonRidges
 
@@ -61,7 +61,7 @@ class Tally:
         mean = self.target_mean + delta / n
         correct, log_loss = 0, 0.0
         if binary:
-            correct = int((told - 0.5) * (y - 0.5) > 0.0)  # one half names no class, whichever comes first
+            correct = int((told - 0.5) * (y - 0.5) > TIE)  # one half names no class, whichever comes first
             p = min(max(told if y >= 0.5 else 1.0 - told, PROBABILITY_FLOOR), 1.0 - PROBABILITY_FLOOR)
             log_loss = -float(np.log(p))
         return Tally(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernfed.methods.online.learner import Tally
 from kernfed.methods.online.losses import LOSSES, Loss
 
 
@@ -24,3 +25,10 @@ def test_logistic_losses_of_far_predictions_are_finite() -> None:
     f = np.array([-1000.0, 1000.0])
     np.testing.assert_array_equal(LOSSES[Loss.LOGISTIC].served(f), [0.0, 1.0])
     np.testing.assert_allclose(LOSSES[Loss.LOGISTIC].value(f, 1.0), [1000.0, 0.0])
+
+
+def test_one_half_names_no_class_however_it_is_rounded() -> None:
+    """Classes in the other order round the other way: the last digit decides no accuracy."""
+    for told, correct in ((0.5, 0), (0.5 + 1e-16, 0), (0.5 - 1e-16, 0), (0.5 + 1e-9, 1)):
+        assert Tally().add(told, 1.0, 0.0, binary=True).num_correct == correct
+        assert Tally().add(1.0 - told, 0.0, 0.0, binary=True).num_correct == correct
