@@ -37,7 +37,8 @@ def main(room: str) -> int:
         text = page.read_text(encoding="utf-8")
         if (left := without(text, room, methods, steps)) != text:
             page.write_text(left, encoding="utf-8")
-    subprocess.run([sys.executable, str(ROOT / "docs" / "reference.py")], check=True)
+    for tool in (ROOT / "docs" / "reference.py", ROOT / "tools" / "write_stub.py"):
+        subprocess.run([sys.executable, str(tool)], check=True)
     named = re.compile("|".join(rf"`{re.escape(name)}`" for name in sorted(methods)))
     for page in sorted({*pages} - {ROOT / "CHANGELOG.md"}):
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
