@@ -84,7 +84,11 @@ FIELDS: Mapping[type[Message], Mapping[str, Sequence[Any]]] = {
         "compute_s": (float("nan"), float("inf"), -1e308),
         "request_sha256": DIGESTS,
     },
-    pb.Heartbeat: {"busy_task_ids": [[n] for n in NAMES] + [["x"] * 5000], "trouble": NAMES},
+    pb.Heartbeat: {
+        "busy_task_ids": [[n] for n in NAMES] + [["x"] * 5000],
+        "trouble": NAMES,
+        "decided_job_ids": [[n] for n in NAMES] + [["x"] * 5000],
+    },
     pb.DeviceReport: {"device": NAMES, "note": NAMES},
     task_pb2.TaskFailure: {"task_id": NAMES, "reason": NAMES, "message": NAMES, "request_sha256": DIGESTS},
 }

@@ -17,7 +17,7 @@ def test_every_step_belongs_to_a_method_or_to_all() -> None:
 
 def test_methods_of_one_room_have_their_own_steps() -> None:
     """The steps of a method are those that its workflow asks, not all of its room."""
-    assert steps_of("dkrr") == SHARED | {"ridge.local_solve"}
+    assert steps_of("dkrr") == SHARED | {"ridge.local_solve", "ridge.masked_solve"}
     assert "fedavg.local_update" not in (steps_of("fedprox") or ())
     assert "online.shared_step" not in (steps_of("online") or ())
     assert steps_of("median") is None
