@@ -11,14 +11,14 @@ import asyncio
 import shutil
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 import structlog
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from kernfed.errors import BusyError, DiskFullError, UnavailableError
@@ -202,13 +202,14 @@ class Database:
             log.error("events not stored", error=str(err))
 
 
-_INSERTS: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
 def _insert_events(db: Connection, batch: Sequence[tuple[str, NumberedEvent]]) -> None:
     # A commit whose acknowledgement was lost is made again: what is there already counts once.
-    insert = _INSERTS[db.dialect.name](t.events).on_conflict_do_nothing()
-    db.execute(insert, [event_columns(job_id, event) for job_id, event in batch])
+    insert: Callable[[sa.Table], Any] = sqlite.insert
+    if db.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415  # takes long, and is loaded by then
+
+        insert = postgresql.insert
+    db.execute(insert(t.events).on_conflict_do_nothing(), [event_columns(job_id, event) for job_id, event in batch])
 
 
 def _translated(work: Callable[[], T]) -> T:
