@@ -237,13 +237,17 @@ class Book:
 
 
 def find(entries: list[Entry], job: str) -> Entry:
-    """The job that a person means: by its id, the beginning of it, or its name, which is that of the newest such job.
+    """The job that a person means: by its id, the beginning of it, or its name.
+
+    A name stands for the one job of that name that is not over, and otherwise for the newest.
 
     Raises:
         UnknownJobError: None, or several.
     """
     exact = [entry for entry in entries if entry.job == job]
-    named = [entry for entry in entries if entry.name == job][-1:]
+    of_name = [entry for entry in entries if entry.name == job]
+    live = [entry for entry in of_name if not entry.over]
+    named = live or of_name[-1:]
     begun = [entry for entry in entries if entry.job.startswith(job)]
     found = exact or named or begun
     if not found:

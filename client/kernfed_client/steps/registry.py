@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernfed import plugins
-from kernfed.errors import PolicyError
+from kernfed.errors import ConfigError, PolicyError
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.methods import rooms
 from kernfed.tensors import threads
@@ -40,14 +40,17 @@ def _run(step: StepFunction) -> StepFunction:
     return run
 
 
+_SHARED: dict[type[Request[Any]], StepFunction] = {
+    **_BEFORE_ROUNDS,
+    **evaluation.STEPS,
+    **appraisal.STEPS,
+    **choosing.STEPS,
+    **sums.STEPS,
+}
+_OF_ROOMS = rooms.merged("kernfed_client.methods", "steps", "STEPS")
+if replaced := sorted(request.step for request in _SHARED.keys() & _OF_ROOMS.keys()):
+    raise ConfigError(f"a package from outside brings step {replaced[0]}, which all methods share; uninstall it")
+
 STEPS: dict[type[Request[Any]], StepFunction] = {
-    request: _run(step)
-    for request, step in {
-        **_BEFORE_ROUNDS,
-        **evaluation.STEPS,
-        **appraisal.STEPS,
-        **choosing.STEPS,
-        **sums.STEPS,
-        **rooms.merged("kernfed_client.methods", "steps", "STEPS"),
-    }.items()
+    request: _run(step) for request, step in {**_SHARED, **_OF_ROOMS}.items()
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -21,7 +21,7 @@ from kernfed.pki.identity import Identity
 from kernfed.pki.sum_keys import Introduction, prove, sign
 from kernfed.secure_sums.fixed_point import Words
 from kernfed.secure_sums.seat import Seat
-from kernfed.secure_sums.terms import MOST_SHARE, Deal, Member, digest, included_digest
+from kernfed.secure_sums.terms import MOST_SHARE, Deal, Member, digest, included_digest, threshold
 from kernfed_client.sums.once import Once
 
 log = structlog.get_logger(__name__)
@@ -158,9 +158,11 @@ class JobSums:
             if known is not None and name != found.me:
                 trusted.add(name)
             dealt_to.append(Member(name, mask_key, box_key))
+        self._enough(trusted, trusted)
+        self._few_strangers(len(members), len(trusted))
+        dealt = found.seat.deal(dealt_to)
         found.trusted = frozenset(trusted)
-        self._enough(found, trusted)
-        return found.seat.deal(dealt_to)
+        return dealt
 
     def mask(self, request: MaskedRequest, words: Words) -> MaskedTerm:
         """Mask the term of this client.
@@ -171,8 +173,8 @@ class JobSums:
         """
         terms = request.terms
         found = self._at(terms.sum)
-        self._enough(found, terms.clients)
-        _check_share(terms, terms.clients, found.me)
+        self._enough(found.trusted, terms.clients)
+        self._check_share(found, terms, terms.clients)
         masked, context = found.seat.mask(words, message_digest(request), terms.clients)
         found.terms, found.what = terms, digest(request.step.encode(), message_digest(request.bare))
         return MaskedTerm(words=masked.view(np.uint8), context=context.hex())
@@ -191,8 +193,8 @@ class JobSums:
         others = [name for name in found.terms.clients if name != found.me]
         if len(boxes) != len(others):
             raise SecureSumError(f"{len(boxes)} boxes came with this secure sum, and {len(others)} members dealt some")
-        self._enough(found, included)
-        _check_share(found.terms, included, found.me)
+        self._enough(found.trusted, included)
+        self._check_share(found, found.terms, included)
         shares = found.seat.answer(included, dict(zip(others, boxes, strict=True)))
         weights = found.terms.weight_of
         self._site.once.keep(self._job, found.what, included_digest({name: weights[name] for name in included}))
@@ -204,8 +206,22 @@ class JobSums:
             raise SecureSumError("this client has no keys of this secure sum: it started again since, or never had any")
         return found
 
-    def _enough(self, found: _Open, names: Sequence[str] | set[str]) -> None:
-        accepted = len(found.trusted & set(names))
+    def _check_share(self, found: _Open, terms: SumTerms, names: Sequence[str]) -> None:
+        """Refuse a sum that is nearly this client's own term, by the sites that it accepted where it wants such."""
+        _check_share(terms, names, found.me, found.trusted if self._site.policy.min_peers else None)
+
+    def _few_strangers(self, members: int, trusted: int) -> None:
+        """Refuse a sum in which so many are not accepted that together they could take this client's masks away."""
+        strangers, most = members - 1 - trusted, 2 * threshold(members) - members - 1
+        if self._site.policy.min_peers and strangers > most:
+            raise PolicyError(
+                f"{strangers} of the {members} members of this secure sum are not accepted here, and together they "
+                f"could take this client's masks away; {most} is the most. Its administrator can accept more of them "
+                "(`kernfed-client peers`)"
+            )
+
+    def _enough(self, trusted: Set[str], names: Iterable[str]) -> None:
+        accepted = len(trusted & set(names))
         if accepted < self._site.policy.min_peers:
             raise PolicyError(
                 f"{accepted} of the other sites of this secure sum are accepted here, and policy.secure_sum.min_peers "
@@ -228,20 +244,27 @@ class _Open:
     """Digest of what is summed."""
 
 
-def _check_share(terms: SumTerms, names: Sequence[str], me: str) -> None:
-    """Refuse a sum that is nearly this client's own term."""
+def _check_share(terms: SumTerms, names: Sequence[str], me: str, trusted: Set[str] | None = None) -> None:
+    """Refuse a sum that is nearly this client's own term, also for another member, who knows its own.
+
+    Where only some members are trusted, it is not nearly this client's term among these.
+    """
     if len(terms.weights) != len(terms.clients):
         raise SecureSumError("the weights of this secure sum are not of its members")
     weights = terms.weight_of
     if me not in weights or not set(names) <= weights.keys():
         raise SecureSumError("the terms that this secure sum is said to be of are not of its members")
-    whole = sum(weights[name] for name in names)
+    others = [weights[name] for name in names if name != me]
+    whole = weights[me] + sum(others) - max(others, default=0.0)
+    if trusted is not None:
+        whole = min(whole, weights[me] + sum(weights[name] for name in names if name in trusted))
     if sum(weights.values()) > 1 + 1e-9 or not weights[me] > 0:
         raise SecureSumError("the weights of this secure sum are not parts of 1, or leave this client out")
     if weights[me] > MOST_SHARE * whole:
         raise PolicyError(
-            f"{weights[me] / whole:.0%} of the weight in this secure sum is this client's, so the sum is nearly its "
-            f"own term, and nothing was sent; {MOST_SHARE:.0%} is the most. More clients, or cohort.max_share, lower it"
+            f"{weights[me] / whole:.0%} of the weight in this secure sum is this client's, of all but the largest "
+            "other member's (and of accepted sites alone, with policy.secure_sum.min_peers): others would have nearly "
+            f"its own term, and nothing was sent; {MOST_SHARE:.0%} is the most. More clients, or cohort.max_share, lower it"
         )
 
 

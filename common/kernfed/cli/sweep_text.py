@@ -22,13 +22,10 @@ def print_sweep(
         place: Of the best; None: none is told.
         final: The job as its file says, with the settings of the best; None: it did not run.
     """
-    columns, lines = table(outcomes, metric)
+    columns, lines = table(outcomes, metric, place)
     print_table(columns, lines, title=f"{name}: {metric} {rows}")
     if place is None or final is None:
-        print_note(
-            "no combination is called the best: "
-            + ("all failed" if all(o.error for o in outcomes) else "these rows are the test rows")
-        )
+        print_note(f"no combination is called the best: {_why_none(outcomes, metric)}")
         return
     settings = ", ".join(f"{key} {value}" for key, value in outcomes[place].settings.items())
     reached = final.error or f"{metric} {number(final.scores.get(metric))}"
@@ -44,3 +41,11 @@ def sweep_json(
         settings = dict(outcomes[place].settings)
         chosen = {"settings": settings, "scores": dict(final.scores), "error": final.error}
     return {"metric": metric, "measured": rows, "trials": [as_json(o, metric) for o in outcomes], "chosen": chosen}
+
+
+def _why_none(outcomes: Sequence[Outcome], metric: str) -> str:
+    if all(outcome.error for outcome in outcomes):
+        return "all failed"
+    if all(outcome.of(metric) is None for outcome in outcomes):
+        return "none was measured; clients keep too few rows apart, so give a larger --validation"
+    return "these rows are the test rows"

@@ -24,6 +24,8 @@ from kernfed.metric_names import LOWER_IS_BETTER
 
 MAX_RUNS = 1000
 _KEY = "data.validation_fraction"
+_DEALING = ("split", "test_fraction", "validation_fraction")
+"""Keys of [data] that decide which rows a job is measured on."""
 _DELIVERED = ("personal", "global")
 """Names of the model that a job leaves, the first that is measured."""
 
@@ -117,6 +119,8 @@ def trials(job: JobFile, axes: Sequence[Axis], *, validation: float, repeats: in
     keys = [_place(job, axis.key) for axis in axes]
     if len(set(keys)) != len(keys):
         raise ConfigError("--sweep names a key twice; give all its values at once")
+    if decide := sorted(key for table, key in keys if table == "data" and key in _DEALING):
+        raise ConfigError(f"--sweep data.{decide[0]}: it decides which rows rank, so it can be no key of a sweep")
     if repeats > 1 and ("", "seed") in keys:
         raise ConfigError("--sweep seed is what --repeats does, with a mean over the seeds; leave one of them out")
     grid = list(itertools.product(*(axis.values for axis in axes)))
@@ -180,9 +184,9 @@ def best(outcomes: Sequence[Outcome], metric: str) -> int | None:
     return min(found)[1] if found else None
 
 
-def table(outcomes: Sequence[Outcome], metric: str) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of text, in the order of the combinations."""
-    keys, first = list(outcomes[0].settings), best(outcomes, metric)
+def table(outcomes: Sequence[Outcome], metric: str, place: int | None) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of text, in the order of the combinations; `place` of the best, None: none is told."""
+    keys = list(outcomes[0].settings)
     repeated = len(outcomes[0].runs) > 1
     columns = [*keys, metric, *(["±"] if repeated else []), "loss", "rounds", "uploads", "seconds", ""]
     rows = []
@@ -197,7 +201,7 @@ def table(outcomes: Sequence[Outcome], metric: str) -> tuple[list[str], list[lis
                 str(last.rounds),
                 number(last.training.get("uploads"), 1),
                 f"{sum(run.seconds for run in outcome.runs):.1f}",
-                outcome.error or ("best" if i == first else ""),
+                outcome.error or ("best" if i == place else ""),
             ]
         )
     return columns, rows

@@ -41,7 +41,9 @@ def encode(numbers: Array, weight: float, exponent: int) -> Words:
     if not largest <= np.ldexp(1.0, exponent):  # NaN is beyond too
         raise OutOfRangeError(
             f"numbers up to {largest:.3g} in size are beyond the {np.ldexp(1.0, exponent):.3g} that this secure sum "
-            "holds; nothing was sent. Look at this client's data and their units, or ask for a larger ridge"
+            "holds; nothing was sent. Look at this client's data and their units, or ask for a larger ridge",
+            public="this client's numbers are beyond what this secure sum holds; nothing was sent. Ask for a larger "
+            "ridge",
         )
     scaled = np.rint(np.ldexp(flat * weight, MOST_BITS - exponent))
     words: Words = scaled.astype(np.int64).view(np.uint64).astype(WORD, copy=False)

@@ -34,6 +34,7 @@ from kernfed.federation.messages.sums import (
     SumUnmaskRequest,
 )
 from kernfed.pki.sum_keys import Introduction, check_signed
+from kernfed.secure_sums import pads
 from kernfed.secure_sums.fixed_point import WORD, Words, decode, exponent_of
 from kernfed.secure_sums.gathering import Gathering, added
 from kernfed.secure_sums.pads import KEY_BYTES
@@ -175,7 +176,7 @@ class _Trips:
 
         def refusing(client: str, reply: SumShares) -> Iterator[str]:
             found = _parts(reply.shares)
-            if reply.shares.nbytes != SIZE * len(gathering.dealers):
+            if (len(reply.shares), reply.shares.nbytes) != (len(gathering.dealers), SIZE * len(gathering.dealers)):
                 yield f"sent {reply.shares.nbytes} bytes of shares for {len(gathering.dealers)} members"
             else:
                 for dealer in gathering.wrong_shares(client, included, found):
@@ -212,6 +213,12 @@ def _wrong_keys(said: Introduction | None, reply: SumKeys) -> Iterator[str]:
         yield "sent keys of a secure sum that are none"
         return
     try:
+        for key in (said.mask_key, said.box_key):
+            pads.pair_seed(secrets.token_bytes(KEY_BYTES), key, b"", "", "")
+    except ValueError:
+        yield "sent keys of a secure sum with which nobody can agree on a secret"
+        return
+    try:
         check_signed(said, bytes.fromhex(reply.signature), reply.certificate.encode())
     except ValueError:
         yield "sent a signature that is not in hexadecimal digits"
@@ -222,7 +229,8 @@ def _wrong_keys(said: Introduction | None, reply: SumKeys) -> Iterator[str]:
 def _wrong_deal(reply: SumDealt, members: int) -> Iterator[str]:
     sizes = reply.boxes.nbytes, reply.digests.nbytes, len(reply.own)
     wanted = BOX_BYTES * (members - 1), 2 * DIGEST * members, 2 * KEY_BYTES
-    if sizes != wanted or not set(reply.own) <= set("0123456789abcdef"):
+    rows = len(reply.boxes), len(reply.digests)
+    if sizes != wanted or rows != (members - 1, 2 * members) or not set(reply.own) <= set("0123456789abcdef"):
         yield f"dealt {sizes[0]} bytes of shares and {sizes[1]} of digests, and {wanted[0]} and {wanted[1]} are wanted"
 
 

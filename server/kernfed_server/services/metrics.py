@@ -16,6 +16,7 @@ from prometheus_client import Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kernfed.errors import error_from_reason
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.pki.authority import utc_now
@@ -151,7 +152,7 @@ class CoordinatorMetrics:
                 if (began := self._asked.get((job.job_id, event.step))) is not None:
                     self._answer_s.labels(event.step).observe(now - began)
             case EventKind.CLIENT_FAILED:
-                self._failed.labels(event.client, event.reason).inc()
+                self._failed.labels(event.client, _known(event.reason)).inc()
             case EventKind.CLIENT_MISSING:
                 self._missed.labels(event.client).inc()
             case _:
@@ -176,6 +177,11 @@ class CoordinatorMetrics:
             await asyncio.sleep(_LOOP_LOOK_S)
             late = [*late[-59:], max(time.monotonic() - began - _LOOP_LOOK_S, 0.0)]
             self._lag.set(max(late))
+
+
+def _known(reason: str) -> str:
+    """A reason code of ours; a client may send any text, and each would be a series for ever."""
+    return reason if error_from_reason(reason, "").reason == reason else "OTHER"
 
 
 class _Looks(Collector):

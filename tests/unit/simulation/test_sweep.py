@@ -39,6 +39,8 @@ def test_combinations_are_checked_before_anything_runs() -> None:
         (["rounds=1", "method.rounds=2"], "twice"),
         (["damping=0.1"], "damping 0.1"),
         (["nowhere.key=1"], "no such table"),
+        (["test_fraction=0.1,0.3"], "decides which rows rank"),
+        (["data.validation_fraction=0.1"], "decides which rows rank"),
         (["rounds=" + ",".join(map(str, range(1, 1002)))], "1001 runs"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -48,14 +50,14 @@ def test_combinations_are_checked_before_anything_runs() -> None:
 def test_any_key_of_the_job_is_an_axis() -> None:
     """A bare key is one of the method, or of the one table that has it; validation rows are of the trials alone."""
     job = make_job("newton", rounds=3)
-    found = trials(job, [parse_axis("lengthscale=2,5"), parse_axis("test_fraction=0.3")], validation=0.2, repeats=2)
+    found = trials(job, [parse_axis("lengthscale=2,5"), parse_axis("data.scales=moments")], validation=0.2, repeats=2)
     assert [trial.chosen.features.lengthscale for trial in found] == [2, 5]
     assert [run.seed for run in found[0].jobs] == [job.seed, job.seed + 1]
     data, chosen = found[0].jobs[0].data, found[0].chosen.data
     assert data is not None
     assert chosen is not None
-    assert (data.test_fraction, data.validation_fraction) == (0.3, 0.2)
-    assert (chosen.test_fraction, chosen.validation_fraction) == (0.3, 0.0)
+    assert (data.scales, data.validation_fraction) == ("moments", 0.2)
+    assert (chosen.scales, chosen.validation_fraction) == ("moments", 0.0)
     methods = trials(job, [parse_axis("name=newton,fedavg")], validation=0.0)
     assert [trial.chosen.method.name for trial in methods] == ["newton", "fedavg"]
 
@@ -77,7 +79,7 @@ def test_the_best_is_by_the_mean_in_the_metrics_direction(metric: str, place: in
 
     found = [outcome(1, 0.1, 0.3), outcome(2, 0.2, 0.6), outcome(3, 0.0, 0.9, error="DIVERGED")]
     assert best(found, metric) == place
-    columns, rows = table(found, metric)
+    columns, rows = table(found, metric, place)
     assert columns[:3] == ["ridge", metric, "±"]
     assert rows[0][:3] == ["1", "0.2000", "0.1000"]
     assert [row[-1] for row in rows] == ["best" if i == place else "" for i in range(2)] + ["DIVERGED"]
@@ -103,7 +105,7 @@ def test_a_run_that_diverges_is_an_outcome_too(tmp_path: Path) -> None:
         runs, lambda chosen: simulate(chosen, from_rows(label_skewed_rows(), ("a", "b", "c"), tmp_path)), "accuracy"
     )
     assert [o.error for o in outcomes] == ["DIVERGED", ""]
-    columns, rows = table(outcomes, "accuracy")
+    columns, rows = table(outcomes, "accuracy", None)
     assert columns[:3] == ["damping", "step_size", "accuracy"]
     assert rows[0][-1] == "DIVERGED"
     assert float(rows[1][2]) > 0.5

@@ -100,16 +100,17 @@ def of_two_classes(scores: Floats, probability: Floats, positive: Flags, rows: B
         found.left_out += ["auc", "average_precision", "calibration_slope", "calibration_intercept"]
     if rows.threshold is not None:
         called = scores >= rows.threshold
-        for name, right, chosen in (
+        rates = (
             ("sensitivity", called, positive),
             ("specificity", ~called, ~positive),
             ("ppv", positive, called),
             ("npv", ~positive, ~called),
-        ):
-            if rows.enough(chosen):
+        )
+        if all(rows.enough(chosen) for _, _, chosen in rates):  # else three of them would tell the fourth
+            for name, right, chosen in rates:
                 found.add(name, mean_of(right.astype(np.float64), group, chosen))
-            else:
-                found.left_out.append(name)
+        else:
+            found.left_out += [name for name, _, _ in rates]
     return found
 
 

@@ -87,9 +87,8 @@ def _over_clients(clients: list[ClientScores], models: set[str]) -> Iterator[Sco
             mean_error = math.sqrt(sum(s.error**2 for _, s in scores)) / k
             weigh = _WEIGHTS.get(metric)
             pooled = pooled_error = None
-            if weigh is not None:
-                weights = [weigh(client, score) for client, score in scores]
-                whole = sum(weights)
+            weights = [] if weigh is None else [weigh(client, score) for client, score in scores]
+            if (whole := sum(weights)) > 0:
                 pooled = sum(w * s.value for w, (_, s) in zip(weights, scores, strict=True)) / whole
                 squares = sum((w * s.error) ** 2 for w, (_, s) in zip(weights, scores, strict=True))
                 pooled_error = math.sqrt(squares) / whole

@@ -131,7 +131,7 @@ class Iteration:
         """
         new = set(clients) - self.out
         self.out |= new
-        anew = bool(new and self.consensus is not None and self.begun)
+        anew = bool(new and self.consensus is not None and self.begun.keys() - new)
         for client in new:
             for kept in (self.remembered, self.begun, self.first, self.last):
                 kept.pop(client, None)

@@ -84,11 +84,16 @@ def test_files_of_others_end_in_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_person_names_a_job_by_id_beginning_or_name() -> None:
-    """A whole id counts before a name, whose newest job is meant, and before a beginning, which has to be unique."""
+    """A whole id counts before a name, of which one job may be live, and before a beginning, which has to be unique."""
     jobs = [
         replace(JOB, job=job, name=name) for job, name in (("x-1", "x"), ("x-2", "x"), ("y-10", "y"), ("y-11", "z"))
     ]
-    assert [find(jobs, text).job for text in ("x-1", "x", "y-10", "z", "y")] == ["x-1", "x-2", "y-10", "y-11", "y-10"]
+    assert [find(jobs, text).job for text in ("x-1", "y-10", "z", "y")] == ["x-1", "y-10", "y-11", "y-10"]
+    with pytest.raises(UnknownJobError, match="x-1, x-2; give more letters"):  # of another operator, it may be
+        find(jobs, "x")
+    over = [replace(entry, over="succeeded") for entry in jobs[:2]]
+    assert find([jobs[0], over[1]], "x").job == "x-1"
+    assert find(over, "x").job == "x-2"
     with pytest.raises(UnknownJobError, match="y-10, y-11; give more letters"):
         find(jobs, "y-1")
     with pytest.raises(UnknownJobError, match="no job 'q\ufffd' asked"):

@@ -230,7 +230,7 @@ def test_numbers_beyond_the_bound_leave_their_client_out(world: World, monkeypat
 
 def test_a_sum_that_is_nearly_one_term_is_refused(world: World) -> None:
     """A client whose weight is more than nine tenths sends nothing."""
-    with pytest.raises(QuorumNotMetError, match="cat: REFUSED_BY_POLICY: 97% of the weight"):
+    with pytest.raises(QuorumNotMetError, match=r"cat: REFUSED_BY_POLICY: \d+% of the weight"):
         world.mean(weights={**WEIGHTS, "cat": 4000.0}, lost={STEP: {"ann"}})
 
 

@@ -94,7 +94,8 @@ def test_a_job_is_counted_from_its_rounds_to_its_end(tmp_path: Path) -> None:
         JobEvent(EventKind.STEP_ASKED, 1, "dkrr.solve"),
         JobEvent(EventKind.CLIENT_ANSWERED, 1, "dkrr.solve", "a"),
         JobEvent(EventKind.CLIENT_MISSING, 1, "dkrr.solve", "b"),
-        JobEvent(EventKind.CLIENT_FAILED, 1, "dkrr.solve", "b", "few rows", "POLICY_REFUSED"),
+        JobEvent(EventKind.CLIENT_FAILED, 1, "dkrr.solve", "b", "few rows", "REFUSED_BY_POLICY"),
+        JobEvent(EventKind.CLIENT_FAILED, 1, "dkrr.solve", "b", "", "MADE_UP_BY_A_PEER"),
         JobEvent(EventKind.ROUND_CLOSED, 1),
     ):
         metrics.event(info, event)
@@ -105,7 +106,8 @@ def test_a_job_is_counted_from_its_rounds_to_its_end(tmp_path: Path) -> None:
     assert found['kernfed_round_seconds_count{method="dkrr"}'] == 1
     assert found['kernfed_answer_seconds_count{step="dkrr.solve"}'] == 1
     assert found['kernfed_client_missed_steps_total{client="b"}'] == 1
-    assert found['kernfed_client_failures_total{client="b",reason="POLICY_REFUSED"}'] == 1
+    assert found['kernfed_client_failures_total{client="b",reason="REFUSED_BY_POLICY"}'] == 1
+    assert found['kernfed_client_failures_total{client="b",reason="OTHER"}'] == 1
     assert found['kernfed_checkpoint_seconds_bucket{le="0.3"}'] == 1
     assert found['kernfed_jobs{state="running"}'] == 2
     assert found['kernfed_jobs{state="queued"}'] == 1
