@@ -17,7 +17,7 @@ from kernfed.federation.messages.base import FieldInfo, Kind, Request, fields_of
 from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import FindColumnsRequest, LearningTask
 from kernfed.jobs.client_file import DEFAULT_KINDS, PolicySection
-from kernfed.jobs.held_to import chooses_by_folds
+from kernfed.jobs.held_to import asked_of, chooses_by_folds
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
@@ -97,7 +97,7 @@ def plan_of(job: JobFile, policy: PolicySection, operator: str = "") -> JobPlan:
         operator: Whose job it is; empty: not known.
     """
     method, sizes = method_of(job.method), _sizes(job)
-    surely = set(method.asks(job.method))
+    surely = set(asked_of(job))
     asked = [request for request in (*SHARED_REQUESTS, *(method.steps or ())) if _may_ask(job, request)]
     steps = [_step(job, request, policy, sizes, surely=request in surely) for request in asked]
     kinds = sorted({Kind(kind) for step in steps for kind in step.kinds}, key=list(Kind).index)
@@ -127,7 +127,10 @@ def _may_ask(job: JobFile, request: type[Request[Any]]) -> bool:
         return chooses_by_folds(job)
     if request is FindColumnsRequest:
         return job.data is not None and bool(job.data.plans)
-    return True
+    masked = method_of(job.method).masked(job.method)
+    if job.privacy.secure:
+        return request not in {of.asks for of in masked}
+    return request not in masked and not request.step.startswith("sums.")
 
 
 def _sizes(job: JobFile) -> dict[str, int]:

@@ -264,7 +264,7 @@ def _check_share(terms: SumTerms, names: Sequence[str], me: str, trusted: Set[st
         raise PolicyError(
             f"{weights[me] / whole:.0%} of the weight in this secure sum is this client's, of all but the largest "
             "other member's (and of accepted sites alone, with policy.secure_sum.min_peers): others would have nearly "
-            f"its own term, and nothing was sent; {MOST_SHARE:.0%} is the most. More clients, or cohort.max_share, lower it"
+            f"its term, and nothing was sent; {MOST_SHARE:.0%} is the most. More clients or cohort.max_share lower it"
         )
 
 

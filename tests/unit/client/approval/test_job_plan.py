@@ -44,6 +44,19 @@ def test_a_plan_names_steps_shapes_bytes_and_what_the_policy_refuses() -> None:
     assert "data.find_columns" not in steps  # the job has no columns with types
 
 
+def test_the_plan_of_a_secure_job_has_masked_terms_in_place_of_models() -> None:
+    """What is summed under masks is never told as sent in the clear, and the other way round."""
+    text = JOB.replace('"newton"', '"dkrr"\nridge = 0.1').replace('"a", "b"', '"a", "b", "c"')
+    secure = plan_of(parse_job(f'{text}\n[privacy]\nsums = "secure"\n'), PolicySection())
+    clear = plan_of(parse_job(text), PolicySection())
+    told = [{step.step: step.surely for step in plan.steps} for plan in (secure, clear)]
+    assert told[0]["ridge.masked_solve"]
+    assert "ridge.local_solve" not in told[0]
+    assert {"sums.keys", "sums.deal", "sums.unmask"} <= told[0].keys()
+    assert told[1]["ridge.local_solve"]
+    assert not {"ridge.masked_solve", "sums.keys", "sums.deal", "sums.unmask"} & told[1].keys()
+
+
 def test_every_kind_and_method_has_its_words() -> None:
     """Each kind of information is explained, and the steps that a method surely asks are among those of its plan."""
     assert set(TELLS) == set(Kind)
