@@ -33,6 +33,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("calibration_slope", "calibration_intercept"), (-math.inf, math.inf)),
 }
 """Least and most that a metric can be."""
+DELIVERED = ("personal", "global")
+"""Names of the model that a job gives its clients: the first that was measured."""
 ROW_SHARE = "row_share"
 """Share of the cohort's training rows behind a round, among the numbers of training."""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from kernfed.cli.glances import print_overview
 from kernfed.cli.output import print_json, print_note, print_table
-from kernfed.cli.sweep_text import print_sweep, sweep_json
+from kernfed.cli.sweep_text import print_outcome, print_sweep, sweep_json
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.client_file import PartitionFile
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.named_files import attach_files
-from kernfed.jobs.sweep import Outcome, best, measured_rows, number, parse_axis, trials
+from kernfed.jobs.sweep import Outcome, best, measured_rows, parse_axis, trials
 from kernfed.maths.tasks import TASKS, shown_metrics
 from kernfed.methods.registry import method_of
 from kernfed.report.sections import at_a_glance
@@ -156,8 +156,7 @@ def _sweep(
 
     def listen(outcome: Outcome) -> None:
         if not quiet:
-            words = ", ".join(f"{key} {value}" for key, value in outcome.settings.items())
-            print_note(f"{words}: {outcome.error or number(outcome.of(metric))}")
+            print_outcome(outcome, metric)
 
     outcomes = sweeps.run_sweep(found, run, metric, listen)
     place = best(outcomes, metric) if sweep.validation else None

@@ -11,7 +11,7 @@ from typing import Any
 from kernfed import files
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
-from kernfed.jobs.sweep import Outcome, Run, Trial, delivered
+from kernfed.jobs.sweep import Outcome, Run, Trial, delivered, shown
 from kernfed_simulation.run import Simulated
 
 
@@ -80,7 +80,7 @@ def write(folder: Path, told: Mapping[str, Any], outcomes: Sequence[Outcome], me
     lines: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         rest = {key: outcome.settings[key] for key in keys[1:]}
-        lines.setdefault(_shown(rest) or keys[0], []).append(outcome)
+        lines.setdefault(shown(rest) or keys[0], []).append(outcome)
     names = list(dict.fromkeys(str(o.settings[keys[0]]) for o in outcomes))
     figure, (final, course) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     figure.suptitle(f"{metric} {rows}")
@@ -102,7 +102,7 @@ def write(folder: Path, told: Mapping[str, Any], outcomes: Sequence[Outcome], me
                 final.annotate(o.error.lower(), (x, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8)
     for outcome in outcomes:
         if outcome.runs[-1].curve:
-            course.plot(*zip(*outcome.runs[-1].curve, strict=True), lw=1.2, label=_shown(outcome.settings))
+            course.plot(*zip(*outcome.runs[-1].curve, strict=True), lw=1.2, label=shown(outcome.settings))
     final.set_xticks(range(len(names)), labels=names)
     final.set_xlabel(keys[0])
     final.set_ylabel(f"{metric}, mean and standard error" if len(outcomes[0].runs) > 1 else metric)
@@ -117,7 +117,3 @@ def write(folder: Path, told: Mapping[str, Any], outcomes: Sequence[Outcome], me
         axes.grid(alpha=0.3)
     figure.savefig(folder / "sweep.png", dpi=110)
     plt.close(figure)
-
-
-def _shown(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in settings.items())

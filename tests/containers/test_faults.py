@@ -8,7 +8,8 @@ import functools
 import pytest
 
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed_testing.machine.containers import Cluster, until
+from kernfed_testing.limits import until
+from kernfed_testing.machine.containers import Cluster
 from kernfed_testing.machine.running_job import Running
 
 pytestmark = pytest.mark.timeout(900)

@@ -10,7 +10,8 @@ import docker
 import pytest
 
 from kernfed.federation.events import EventKind
-from kernfed_testing.machine.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster, until
+from kernfed_testing.limits import until
+from kernfed_testing.machine.containers import CLIENTS, LONG, SPACE, TAG, Cluster, cluster
 
 pytestmark = pytest.mark.timeout(900)
 

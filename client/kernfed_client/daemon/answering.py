@@ -13,7 +13,7 @@ import structlog
 from kernfed.errors import ApprovalError, JobCancelledError, KernfedError, WireError
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
-from kernfed.wire.frames import MAX_TEXT
+from kernfed.wire.frames import MAX_DECIDED_JOBS, MAX_TEXT
 from kernfed.wire.incoming import IncomingPayload
 from kernfed.wire.outgoing import Outgoing
 from kernfed_client.approval.gate import Approvals, News
@@ -25,9 +25,6 @@ from kernfed_client.daemon.tasks import Answered, TaskRunner
 from kernfed_client.daemon.worker import Worker
 
 log = structlog.get_logger(__name__)
-
-MAX_DECIDED = 100
-"""Jobs of which one frame says that the site has decided."""
 
 
 class Answering:
@@ -196,8 +193,8 @@ class Answering:
             if job.refused:
                 for task_id in self._outbox.of_job(job.job_id):
                     self._drop_answer(task_id)
-        for i in range(0, len(news), MAX_DECIDED):
-            self._tell_decided([job.job_id for job in news[i : i + MAX_DECIDED]])
+        for i in range(0, len(news), MAX_DECIDED_JOBS):
+            self._tell_decided([job.job_id for job in news[i : i + MAX_DECIDED_JOBS]])
 
     def _tell_decided(self, job_ids: Sequence[str]) -> None:
         if self._line is not None:

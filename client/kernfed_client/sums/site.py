@@ -38,6 +38,9 @@ class Sums(Protocol):
         ...
 
 
+_NONE_HERE = "this client takes part in no secure sums: it has no identity to sign its keys with"
+
+
 class SumSeats:
     """Where a job finds its secure sums; see `StepMemory.memory`."""
 
@@ -53,7 +56,7 @@ class SumSeats:
             SecureSumError: There are none here.
         """
         if self.sums is None:
-            raise SecureSumError("this client takes part in no secure sums: it has no identity to sign its keys with")
+            raise SecureSumError(_NONE_HERE)
         return self.sums
 
     @property
@@ -64,7 +67,7 @@ class SumSeats:
             SecureSumError: There are none here.
         """
         if not isinstance(self.sums, JobSums):
-            raise SecureSumError("this client takes part in no secure sums: it has no identity to sign its keys with")
+            raise SecureSumError(_NONE_HERE)
         return self.sums
 
 

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
-from kernfed.cli.output import JsonOption, print_json, print_note
+from kernfed.cli.output import JsonOption, print_json
 from kernfed.cli.sweep_options import RepeatsOption, ValidationOption, sweep_numbers
-from kernfed.cli.sweep_text import print_sweep, sweep_json
+from kernfed.cli.sweep_text import print_outcome, print_sweep, sweep_json
 from kernfed.errors import JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
 from kernfed.jobs.job_file import JobFile, load_job
-from kernfed.jobs.sweep import Outcome, Run, Trial, best, delivered, measured_rows, number, parse_axis, trials
+from kernfed.jobs.sweep import Outcome, Run, Trial, best, delivered, measured_rows, parse_axis, trials
 from kernfed.jobs.toml_text import toml_text
 from kernfed.python.submitting import submit_job
 from kernfed.wire.operator_client import OperatorClient
@@ -68,8 +68,7 @@ def sweep(
 async def _outcome(operator: OperatorClient, trial: Trial, folder: Path, metric: str, *, quiet: bool) -> Outcome:
     outcome = Outcome(trial.settings, tuple([await _run(operator, job, folder) for job in trial.jobs]))
     if not quiet:
-        words = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
-        print_note(f"{words}: {outcome.error or number(outcome.of(metric))}")
+        print_outcome(outcome, metric)
     return outcome
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernfed.cli.output import print_note, print_table
-from kernfed.jobs.sweep import Outcome, Run, as_json, number, table
+from kernfed.jobs.sweep import Outcome, Run, as_json, number, shown, table
 
 
 def print_sweep(
@@ -27,9 +27,15 @@ def print_sweep(
     if place is None or final is None:
         print_note(f"no combination is called the best: {_why_none(outcomes, metric)}")
         return
-    settings = ", ".join(f"{key} {value}" for key, value in outcomes[place].settings.items())
     reached = final.error or f"{metric} {number(final.scores.get(metric))}"
-    print_note(f"best: {settings}; with all training rows, on test rows, which had no say: {reached}")
+    print_note(
+        f"best: {shown(outcomes[place].settings)}; with all training rows, on test rows, which had no say: {reached}"
+    )
+
+
+def print_outcome(outcome: Outcome, metric: str) -> None:
+    """Say what one combination came to, as soon as it is known."""
+    print_note(f"{shown(outcome.settings)}: {outcome.error or number(outcome.of(metric))}")
 
 
 def sweep_json(

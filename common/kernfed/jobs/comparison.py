@@ -14,10 +14,10 @@ from typing import Any
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.methods.scores import ClientScores, ScoreOf, ScoresFinding
-from kernfed.metric_names import LOWER_IS_BETTER, METRICS, telling_first
+from kernfed.metric_names import DELIVERED, LOWER_IS_BETTER, METRICS, telling_first
 from kernfed.wording import listed, number, with_error
 
-_SERVED = ("personal", "global", "local")
+_SERVED = (*DELIVERED, "local")
 """The model of a job that is compared, the first that it has."""
 _FIRST = ("auc", "r2", "brier", "mse")
 """Metrics that are compared unless others are asked for, the first two that all jobs have."""

@@ -20,14 +20,12 @@ from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.jobs.job_file import JobFile, named_files
 from kernfed.jobs.toml_file import validated
 from kernfed.methods.registry import METHODS, method_of
-from kernfed.metric_names import LOWER_IS_BETTER
+from kernfed.metric_names import DELIVERED, LOWER_IS_BETTER
 
 MAX_RUNS = 1000
 _KEY = "data.validation_fraction"
 _DEALING = ("split", "test_fraction", "validation_fraction")
 """Keys of [data] that decide which rows a job is measured on."""
-_DELIVERED = ("personal", "global")
-"""Names of the model that a job leaves, the first that is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +127,15 @@ def trials(job: JobFile, axes: Sequence[Axis], *, validation: float, repeats: in
     found = []
     for values in grid:
         settings = dict(zip((axis.key for axis in axes), values, strict=True))
-        shown = ", ".join(f"{key} {value}" for key, value in settings.items())
         whole = job.model_dump(mode="json", exclude_unset=True)
         for (table, key), value in zip(keys, values, strict=True):
             (whole.setdefault(table, {}) if table else whole)[key] = value
-        chosen = validated(JobFile, whole, f"--sweep {shown}")
+        where = f"--sweep {shown(settings)}"
+        chosen = validated(JobFile, whole, where)
         if validation:
             whole["data"]["validation_fraction"] = validation
         seeds = [chosen.seed + i for i in range(repeats)]
-        jobs = [validated(JobFile, {**whole, "seed": seed}, f"--sweep {shown}") for seed in seeds]
+        jobs = [validated(JobFile, {**whole, "seed": seed}, where) for seed in seeds]
         found.append(Trial(settings, tuple(jobs), chosen))
     return found
 
@@ -173,7 +171,7 @@ def _place(job: JobFile, key: str) -> tuple[str, str]:
 
 def delivered(metrics: RoundMetrics) -> tuple[str, Scores]:
     """Name of the model that a job leaves, of those that were measured, and its pooled scores."""
-    name = next((model for model in _DELIVERED if metrics.pooled.get(model)), _DELIVERED[-1])
+    name = next((model for model in DELIVERED if metrics.pooled.get(model)), DELIVERED[-1])
     return name, metrics.pooled.get(name, {})
 
 
@@ -231,6 +229,11 @@ def as_json(outcome: Outcome, metric: str) -> dict[str, Any]:
 def measured_rows(job: JobFile, validation: float) -> str:
     """On which rows combinations are ranked, in words."""
     return METHODS[job.method.name].measured_on(validation)
+
+
+def shown(settings: Mapping[str, Any]) -> str:
+    """A combination's keys and values, in words."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
 def number(value: float | None, digits: int = 4) -> str:

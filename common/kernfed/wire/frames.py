@@ -21,6 +21,8 @@ MAX_ID = 256
 """Characters of what names a job, a task, an operator or a method."""
 MAX_TEXT = 4000
 """Characters of a peer's text that are kept or logged."""
+MAX_DECIDED_JOBS = 100
+"""Jobs of which one heartbeat says that people at the site decided on them."""
 MAX_HEARTBEAT_S, MAX_SILENCE_S = 3600.0, 7200.0
 """Longest time between heartbeats, and after which a silent peer is taken for dead."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import shutil
 import socket
 from pathlib import Path
 from threading import Thread
@@ -25,10 +25,9 @@ def process_registry() -> CollectorRegistry:
 def free_bytes(folder: Path) -> float:
     """Room on the disk of a folder, for users who are not root; NaN where it cannot be told."""
     try:
-        room = os.statvfs(folder)
+        return float(shutil.disk_usage(folder).free)
     except OSError:
         return math.nan
-    return float(room.f_bavail * room.f_frsize)
 
 
 class MetricsEndpoint:

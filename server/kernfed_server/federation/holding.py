@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernfed.errors import ApprovalError, SubmissionError
 from kernfed.wording import listed
 
-MAX_DECIDED = 1000
+MAX_ASKED_AGAIN = 1000
 """Times that a client is asked again in a call since its site has decided."""
 
 UNSIGNED, UNAPPROVED = SubmissionError.reason, ApprovalError.reason
@@ -62,7 +62,7 @@ class Holding:
     def decides_too_often(self, client: str) -> bool:
         """A site has decided: whether it did so more often than people do."""
         self._decided[client] += 1
-        return self._decided[client] > MAX_DECIDED
+        return self._decided[client] > MAX_ASKED_AGAIN
 
     def among(self, pending: Iterable[str]) -> dict[str, float]:
         """Those of the clients that hold back, each with the time since when."""

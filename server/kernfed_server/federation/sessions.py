@@ -19,7 +19,7 @@ from kernfed.federation.events import EventKind, JobEvent
 from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
-from kernfed.wire.frames import MAX_ID, PROTOCOL_VERSION
+from kernfed.wire.frames import MAX_DECIDED_JOBS, MAX_ID, PROTOCOL_VERSION
 from kernfed_server.federation.holding import UNSIGNED
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
@@ -41,9 +41,6 @@ MAX_DEVICE = 200
 
 MAX_TROUBLE = 200
 """Characters of what a client says to keep it from work."""
-
-MAX_DECIDED_JOBS = 100
-"""Jobs in one word of a client that its site has decided."""
 
 KEPT_CALLS = 512
 """Closed calls of which it is known whose replies were counted."""

@@ -42,6 +42,8 @@ def serve(
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
                 _answer(line, steps, jobs, receive(line))
+    except Exception:
+        traceback.print_exc()  # a fault in kernfed: the simulation sees a worker that ended, and this says why
     finally:
         line.close()
         os._exit(0)  # what the parent registered for its own end is not ours

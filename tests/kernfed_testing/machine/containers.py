@@ -12,8 +12,7 @@ import io
 import os
 import secrets
 import tarfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from docker.errors import APIError, NotFound
 
 from kernfed.pki.identity import Identity
 from kernfed.wire.operator_client import OperatorClient
-from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.limits import LIMIT_S, until
 from kernfed_testing.machine.ports import free_port
 from kernfed_testing.machine.running_job import Running
 from kernfed_testing.places import HEART
@@ -86,15 +85,6 @@ def _remove(thing: Any) -> None:
             thing.remove(force=True, v=True)
         else:
             thing.remove()
-
-
-def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    """Wait until a condition holds, and return what it gave."""
-    deadline = time.monotonic() + limit_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s:g} s"
-        time.sleep(0.1)
-    return found
 
 
 class Cluster:

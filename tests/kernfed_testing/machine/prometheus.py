@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kernfed_testing.limits import LIMIT_S
+from kernfed_testing.limits import LIMIT_S, until
 from kernfed_testing.machine.ports import free_port
 
 
@@ -83,12 +82,5 @@ def scraping(folder: Path, targets: dict[str, str], rules: Path) -> Iterator[Pro
 
 
 def until_value(server: Prometheus, query: str, want: float) -> None:
-    """Wait until a query has a value.
-
-    Raises:
-        AssertionError: It has not in time; tells what it has.
-    """
-    end = time.monotonic() + LIMIT_S
-    while (found := server.value(query)) != want:
-        assert time.monotonic() < end, f"{query} is {found}, not {want}"
-        time.sleep(0.1)
+    """Wait until a query has a value."""
+    until(lambda: server.value(query) == want, f"{query} is {want}")

@@ -183,22 +183,27 @@ def test_wrong_use_is_one_clear_message_and_an_exit_code(
     assert shown.out == ""
 
 
+def statistics_of_hearts(folder: Path, method: str) -> list[str | Path]:
+    """A job of a method that leaves no model or no scores, and the options that deal it the rows of a hospital."""
+    job = folder / "job.toml"
+    job.write_text(
+        f'name = "x"\n[method]\nname = "{method}"\n[data]\ntask = "binary"\ntarget = "disease"\n'
+        'features = ["age", "sex"]\nmissing = "drop-rows"\n'
+    )
+    return [job, "--data", HEART / "data/cleveland.csv", "--partition", "iid", "--clients", "2"]
+
+
 @pytest.mark.skipif("describe" not in METHODS, reason="its room was taken away")
 def test_what_a_job_without_a_model_found_is_printed(tmp_path: Path) -> None:
     """Statistics are a table on stdout, and under their name in JSON; there is no model to sweep over."""
-    job = tmp_path / "job.toml"
-    job.write_text(
-        'name = "d"\n[method]\nname = "describe"\n[data]\ntask = "binary"\ntarget = "disease"\n'
-        'features = ["age", "sex"]\nmissing = "drop-rows"\n'
-    )
-    rows = ["--data", HEART / "data/cleveland.csv", "--partition", "iid", "--clients", "2"]
-    done = run_module("kernfed_simulation", job, *rows, cwd=tmp_path)
+    arguments = statistics_of_hearts(tmp_path, "describe")
+    done = run_module("kernfed_simulation", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "statistics of the columns" in done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == ["age", "sex", "disease"]
-    found = json.loads(run_module("kernfed_simulation", job, *rows, "--json", cwd=tmp_path).stdout)
+    found = json.loads(run_module("kernfed_simulation", *arguments, "--json", cwd=tmp_path).stdout)
     assert [column["rows"] for column in found["describe"]["pooled"]] == [303, 303, 303]
-    swept = run_module("kernfed_simulation", job, *rows, "--sweep", "num_bins=5,10", cwd=tmp_path)
+    swept = run_module("kernfed_simulation", *arguments, "--sweep", "num_bins=5,10", cwd=tmp_path)
     assert swept.returncode == 3
     assert "leaves none" in swept.stderr
 
@@ -206,13 +211,8 @@ def test_what_a_job_without_a_model_found_is_printed(tmp_path: Path) -> None:
 @pytest.mark.skipif("glm" not in METHODS, reason="its room was taken away")
 def test_coefficients_are_printed(tmp_path: Path) -> None:
     """They are what the method is for, and there are no test rows, so no scores stand above them."""
-    job = tmp_path / "job.toml"
-    job.write_text(
-        'name = "g"\n[method]\nname = "glm"\n[data]\ntask = "binary"\ntarget = "disease"\n'
-        'features = ["age", "sex"]\nmissing = "drop-rows"\n'
-    )
-    rows = ["--data", HEART / "data/cleveland.csv", "--partition", "iid", "--clients", "2"]
-    done = run_module("kernfed_simulation", job, *rows, cwd=tmp_path)
+    arguments = statistics_of_hearts(tmp_path, "glm")
+    done = run_module("kernfed_simulation", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "coefficients; Family binomial" in done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == ["(intercept)", "age", "sex"]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from kernfed.federation.messages.evaluation import Appraisal, Score
 from kernfed.maths.scores.estimate import interval
 from kernfed.methods.scores import ClientScores, GainOf, ScoreOf, ScoreOverClients, ScoresFinding, Served, Verdict
-from kernfed.metric_names import LOWER_IS_BETTER, RANGES, telling_first
+from kernfed.metric_names import DELIVERED, LOWER_IS_BETTER, RANGES, telling_first
 from kernfed_server.jobs.verdict import Against
 
 JUDGED = ("brier", "auc", "mse")
 """Metrics by which models are judged, those that were measured; by the first one it is said whom the job serves.
 Log-loss is none of them: of least-squares scores it is of numbers that are cut off."""
-_OWN, _SERVED = "local", ("personal", "global")
+_OWN = "local"
 """A client's own model, and those that a job gives it, the first that it has."""
 
 
@@ -138,7 +138,7 @@ def _served(clients: list[ClientScores]) -> Iterator[Served]:
     """Each client that has a model of its own to compare with, and the one that the job gives it."""
     for client in clients:
         known = {(g.model, g.metric): g for g in client.gains if g.against == _OWN}
-        place = next(((m, metric) for m in _SERVED for metric in JUDGED if (m, metric) in known), None)
+        place = next(((m, metric) for m in DELIVERED for metric in JUDGED if (m, metric) in known), None)
         if place is not None:
             gain = known[place]
             state = {1: "gains", 0: "level", -1: "loses"}[gain.sure]

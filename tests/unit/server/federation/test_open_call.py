@@ -220,7 +220,7 @@ async def test_a_client_that_decides_without_end_is_out_of_the_step(
     registry: SessionRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that has itself asked again over and over, by words of its site, gets its task so often and no more."""
-    monkeypatch.setattr(holding, "MAX_DECIDED", 3)
+    monkeypatch.setattr(holding, "MAX_ASKED_AGAIN", 3)
     a = connect(registry, "a")
     asked = await Asked(registry, ["a"], min_clients=1).begun()
     for _ in range(5):
