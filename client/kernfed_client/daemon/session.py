@@ -225,6 +225,8 @@ class ClientSession:
         finally:
             self._outgoing = None
             self.tasks.disconnected(connection.unfinished)
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError  # a group that ends by an error forgets that it was cancelled meanwhile
         if failure is not None:
             broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
             if broke and not connection.silent and not self._ended_here and not isinstance(failure, SaidGoodbyeError):
