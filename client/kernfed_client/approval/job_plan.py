@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernfed.features.spec import num_features
-from kernfed.federation.messages.base import FieldInfo, Kind, Request, fields_of
+from kernfed.federation.messages import sums
+from kernfed.federation.messages.base import FieldInfo, Kind, Request, fields_of, requests_in
 from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import FindColumnsRequest, LearningTask
 from kernfed.jobs.client_file import DEFAULT_KINDS, PolicySection
@@ -88,6 +89,9 @@ class JobPlan:
     others_learn: str
 
 
+_OF_SECURE_SUMS = requests_in(sums)
+
+
 def plan_of(job: JobFile, policy: PolicySection, operator: str = "") -> JobPlan:
     """Tell what a job will send.
 
@@ -130,7 +134,7 @@ def _may_ask(job: JobFile, request: type[Request[Any]]) -> bool:
     masked = method_of(job.method).masked(job.method)
     if job.privacy.secure:
         return request not in {of.asks for of in masked}
-    return request not in masked and not request.step.startswith("sums.")
+    return request not in masked and request not in _OF_SECURE_SUMS
 
 
 def _sizes(job: JobFile) -> dict[str, int]:
