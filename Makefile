@@ -45,8 +45,9 @@ lint-rules:
 
 # Processes that tests start find the source compiled, wherever they may write it.
 unexport PYTHONDONTWRITEBYTECODE
-# Two workers; one that has no more tests takes half of the other's.
-PYTEST := $(PY) -m pytest --dist worksteal -n 2
+# Two workers; one that has no more tests takes half of the other's. A tree where every wait ends by its limit says so
+# within minutes; ARGS="--maxfail 0" shows all that fails.
+PYTEST := $(PY) -m pytest --dist worksteal -n 2 --maxfail 25
 
 test-quick: setup ## unit tests of maths, settings, messages and state machines, in under a minute
 	$(PYTEST) -q -m "not slow" --hypothesis-profile quick tests/unit \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -40,6 +40,10 @@ Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 class LineDownError(Exception):
     """Ends the tasks of one connection."""
+
+
+_ENDS = (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError)
+"""Errors that a line's end explains."""
 
 
 class SaidGoodbyeError(LineDownError):
@@ -252,7 +256,38 @@ def backoff_s(attempt: int, longest_s: float) -> float:
     return MIN_BACKOFF_S + random.uniform(0, min(longest_s, MIN_BACKOFF_S * 2 ** min(attempt, 20)))
 
 
-def foremost(errors: Sequence[BaseException]) -> BaseException:
+async def first_failure(*parts: Coroutine[Any, Any, None]) -> BaseException | None:
+    """What ended a connection's parts, once all of them have ended: the first that fails ends the others.
+
+    A cancellation is never lost, whenever it comes: before Python 3.13 a `TaskGroup` forgets one that comes while its
+    parts end by an error.
+
+    Raises:
+        BaseException: the error of a part that no line's end explains.
+    """
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError as err:
+        cancelled = err
+    for task in tasks:
+        task.cancel()
+    while any(not task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as err:
+            cancelled = err
+    errors = [err for task in tasks if not task.cancelled() and (err := task.exception()) is not None]
+    if cancelled is not None:
+        raise cancelled
+    for err in errors:
+        if not isinstance(err, _ENDS):
+            raise err
+    return _foremost(errors) if errors else None
+
+
+def _foremost(errors: Sequence[BaseException]) -> BaseException:
     """The most telling of the errors that ended a connection's tasks."""
     for kind in (LineDownError, KernfedError, grpc.aio.AioRpcError):  # what the coordinator said, what we saw, status
         for err in errors:

@@ -34,7 +34,7 @@ from kernfed_client.daemon.connection import (
     SaidGoodbyeError,
     Stream,
     backoff_s,
-    foremost,
+    first_failure,
     parse,
     welcomed,
     why_it_ended,
@@ -212,25 +212,15 @@ class ClientSession:
         connection = Connection(
             self.tasks, stream, ended, outgoing, welcome, self.idle_cuts, check_identity, self._trouble
         )
-        failure: BaseException | None = None
-        idle_s = 0.0
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(connection.write())
-                tasks.create_task(connection.read())
-                tasks.create_task(connection.heartbeat())
-        except* (KernfedError, LineDownError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
-            failure = foremost(errors.exceptions)
-            idle_s = connection.idle_s
+            failure = await first_failure(connection.write(), connection.read(), connection.heartbeat())
         finally:
             self._outgoing = None
             self.tasks.disconnected(connection.unfinished)
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise asyncio.CancelledError  # a group that ends by an error forgets that it was cancelled meanwhile
         if failure is not None:
             broke = isinstance(failure, (UnavailableError, LineDownError, grpc.aio.AioRpcError))
             if broke and not connection.silent and not self._ended_here and not isinstance(failure, SaidGoodbyeError):
-                self.idle_cuts.broke(idle_s)
+                self.idle_cuts.broke(connection.idle_s)
             else:
                 self.idle_cuts.forget()
             raise failure

@@ -40,13 +40,17 @@ class Broken:
         """Ends at once."""
 
 
+def _session(reconnect_max_s: float) -> session.ClientSession:
+    return session.ClientSession(
+        mock.Mock(), "localhost:1", mock.Mock(datasets=()), mock.Mock(), reconnect_max_s, mock.Mock(), lambda: ""
+    )
+
+
 async def test_a_daemon_that_stops_as_its_line_breaks_dials_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancellation that comes while the parts of a broken connection end is not lost with their error."""
     Broken.ending = asyncio.Event()
     monkeypatch.setattr(session, "Connection", Broken)
-    made = session.ClientSession(
-        mock.Mock(), "localhost:1", mock.Mock(datasets=()), mock.Mock(), 0.01, mock.Mock(), lambda: ""
-    )
+    made = _session(reconnect_max_s=0.01)
 
     async def serve() -> None:
         await made._converse(mock.Mock(), mock.Mock(), pb.Welcome(), lambda: None)  # without a network
@@ -58,3 +62,31 @@ async def test_a_daemon_that_stops_as_its_line_breaks_dials_no_more(monkeypatch:
         running.cancel()
         await asyncio.wait([running])
     assert running.cancelled()
+
+
+async def test_a_line_that_breaks_is_dialled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of one connection's parts ends no more than that connection."""
+    Broken.ending = asyncio.Event()
+    monkeypatch.setattr(session, "Connection", Broken)
+    made = _session(reconnect_max_s=0.01)
+    dialled = 0
+    again = asyncio.Event()
+
+    async def serve() -> None:
+        nonlocal dialled
+        dialled += 1
+        if dialled == 3:
+            again.set()
+        await made._converse(mock.Mock(), mock.Mock(), pb.Welcome(), lambda: None)
+
+    monkeypatch.setattr(made, "_serve", serve)
+    monkeypatch.setattr(session, "backoff_s", lambda *_: 0.0)
+    running = asyncio.ensure_future(made.run())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.wait({running, asyncio.ensure_future(again.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        assert again.is_set()
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
