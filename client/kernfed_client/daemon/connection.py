@@ -278,12 +278,12 @@ async def first_failure(*parts: Coroutine[Any, Any, None]) -> BaseException | No
             await asyncio.wait(tasks)
         except asyncio.CancelledError as err:
             cancelled = err
-    errors = [err for task in tasks if not task.cancelled() and (err := task.exception()) is not None]
+    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
     if cancelled is not None:
         raise cancelled
-    for err in errors:
-        if not isinstance(err, _ENDS):
-            raise err
+    for failed in errors:
+        if not isinstance(failed, _ENDS):
+            raise failed
     return _foremost(errors) if errors else None
 
 
