@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, feature_names, twice
 from kernfed.errors import DataError
-from kernfed.tables.spellings import alike, in_order, told_alike
+from kernfed.tables.spellings import SPELT, alike, in_order, told_alike
 from kernfed.wording import listed
 
 MAX_LEVELS = 1000
@@ -58,7 +58,7 @@ def _levels(plan: ColumnPlan, found: Mapping[str, ColumnFound]) -> ColumnPlan:
     if spelt:
         told, mapped = told_alike(spelt)
         raise DataError(
-            f"levels of column {plan.name!r} differ only by case, blanks, width or decimals: {told}; write values = "
+            f"levels of column {plan.name!r} differ only by {SPELT}: {told}; write values = "
             f"{{ {mapped} }} for the column into the client file of those who have them, or, if these are different "
             "levels, name all in data.columns"
         )

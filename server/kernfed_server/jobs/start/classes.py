@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataDescription, DataSchema, LearningTask
 from kernfed.maths.tasks import TASKS
-from kernfed.tables.spellings import alike, in_order, told_alike
+from kernfed.tables.spellings import SPELT, alike, in_order, told_alike
 from kernfed.wording import listed
 
 MAX_CLASSES = 1000
@@ -99,7 +99,7 @@ def _refuse_spellings(schema: DataSchema, found: Mapping[str, tuple[str, ...]]) 
     if spelt := alike(found):
         told, mapped = told_alike(spelt)
         raise DataError(
-            f"classes in {schema.target!r} differ only by case, blanks, width or decimals: {told}.\n{_sets(found)}\n"
+            f"classes in {schema.target!r} differ only by {SPELT}: {told}.\n{_sets(found)}\n"
             f"  write labels = {{ {mapped} }} into the client file of those who have them, or, if these are different "
             "classes, name all in data.classes"
         )

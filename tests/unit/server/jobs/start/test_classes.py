@@ -36,7 +36,7 @@ def test_classes_are_united_and_numbers_sorted_as_numbers() -> None:
     assert united(("10", "2"), ("2", "-1.5")) == ("-1.5", "2", "10")
     assert united(("10", "2"), ("b",)) == ("10", "2", "b")
     assert united(("nan", "2"), ("10",)) == ("10", "2", "nan")
-    assert united(("007", "7")) == ("007", "7")
+    assert united(("12", "7"), ("1.5",)) == ("1.5", "7", "12")
     assert united(("a",), classes=("z", "a", "m")) == ("z", "a", "m")
     assert united((), task=LearningTask.REGRESSION) == ()
 
@@ -73,8 +73,30 @@ def test_a_binary_task_of_two_spellings_is_refused() -> None:
     """Two sites of one class, each with its own spelling, are no task of two classes."""
     with pytest.raises(DataError, match="differ only by case"):
         united(("benign",), ("Benign",), task=LearningTask.BINARY)
-    with pytest.raises(DataError, match="decimals"):
-        united(("0", "1"), ("0.0", "1.0"))
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    [
+        ("1", "1.0", "01", "+1", "\u0661"),
+        ("1.5", "1.50"),
+        ("M\u00e9ni\u00e8re", "Meniere", "Me\u0301nie\u0300re", "MENIERE"),
+        ("non-smoker", "non smoker", "Non_smoker", "non \u2013 smoker"),
+        ("yes", "Y\u200bes", "\uff59\uff45\uff53"),
+    ],
+)
+def test_what_people_write_in_two_ways_is_refused(spelt: tuple[str, ...]) -> None:
+    """Zeros and signs of a number, digits of other scripts, accents, hyphens and signs that do not show alike."""
+    for one in spelt[1:]:
+        with pytest.raises(DataError, match="zeros of a number"):
+            united((spelt[0], "other"), (one, "other"))
+
+
+def test_names_that_are_not_spellings_of_one_are_classes() -> None:
+    """Signs, blood groups, bounds, negative numbers and letters of scripts whose marks make letters stay apart."""
+    signs = (("+", "-", "++"), ("A+", "A-", "A"), ("<5", "5", "-5", "5-"))
+    for names in (*signs, ("\u304b", "\u304c"), ("12", "1-2", "1.2")):
+        assert set(united(names)) == set(names)
 
 
 def test_sites_without_a_class_in_common_are_refused() -> None:
