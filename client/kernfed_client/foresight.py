@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kernfed import rng
 from kernfed.features.kernels import EXACT_KERNELS, RANDOM_KERNELS
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile, data_schema, lengthscale
@@ -90,4 +91,5 @@ def _lengthscales(local: LocalJob, job: JobFile) -> tuple[float, ...]:
         return (float(asked),)
     if job.features.kernel in EXACT_KERNELS:
         return (1.0,)
-    return (median_distance(local.x_train, None, least=local.file.policy.min_rows).value or 1.0,)
+    draw = None if asked == "median-spaced" else rng.stream(local.schema.seed, "median distance", local.client)
+    return (median_distance(local.x_train, draw, least=local.file.policy.min_rows).value or 1.0,)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array, Floats, Integers
+from kernfed.rng import stream
 
 FEWEST = 3
 """Arrays with which there are others that can agree."""
 
 _NUMBERS = 1 << 22
-"""Numbers looked at, of all arrays together; of larger arrays every k-th number is."""
+"""Numbers looked at, of all arrays together; of larger arrays one of every k, drawn: strides see some columns."""
 _MOST_OF_ONE = 1 << 15
 _AGREE = 0.5
 """Cosine of each of the others to the mean of the rest, from which on they agree."""
@@ -104,10 +105,10 @@ def opposed(one: Array, other: Array, before: Array | None = None) -> bool:
 
 def _ways(arrays: Sequence[Array], before: Array | None) -> tuple[Floats, Floats]:
     """Unit vectors of the ways that arrays go, (n, numbers), and how far, (n,); none where one goes nowhere."""
-    numbers = max(1, min(_MOST_OF_ONE, _NUMBERS // len(arrays)))
-    parts = np.array([_some(array, numbers) for array in arrays])
+    places = _places(arrays[0].size, max(1, min(_MOST_OF_ONE, _NUMBERS // len(arrays))))
+    parts = np.array([array.reshape(-1)[places].astype(np.float64) for array in arrays])
     if before is not None:
-        parts -= _some(before, numbers)
+        parts -= before.reshape(-1)[places].astype(np.float64)
     sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts))
     if not np.isfinite(sizes).all() or not (sizes > 0).all():
         return np.empty((0, 0)), np.empty(0)
@@ -124,8 +125,11 @@ def _to_rest(units: Floats) -> Floats:
     return found
 
 
-def _some(array: Array, numbers: int) -> Floats:
-    """At most so many numbers of an array, evenly spaced, in float64."""
-    flat = array.reshape(-1)
-    found: Floats = flat[:: -(-flat.size // numbers) or 1].astype(np.float64)
+def _places(size: int, numbers: int) -> Integers | slice:
+    """At most so many places of `size`, in order: one, drawn, of every few that lie side by side."""
+    few = -(-size // numbers)
+    if few <= 1:
+        return slice(None)
+    first = np.arange(0, size, few)
+    found: Integers = np.minimum(first + stream(0, "directions", str(size)).integers(few, len(first)), size - 1)
     return found

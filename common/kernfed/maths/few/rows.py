@@ -103,7 +103,8 @@ def scaled_columns(x: Floats) -> tuple[Integers, Floats, Floats, Floats]:
     Returns:
         The columns, the numbers, by what they are divided, (P',), and what was subtracted before, (P',).
     """
-    centre = np.median(x[:_SAMPLE], axis=0)
+    drawn = slice(None) if len(x) <= _SAMPLE else stream(0, "few rows", "centre").integers(len(x), _SAMPLE)
+    centre = np.median(x[drawn], axis=0)  # not of the first rows: a file may be sorted
     scale = np.abs(x - centre).mean(axis=0)
     columns = np.flatnonzero(scale > 0)
     if len(columns) > _MOST_COLUMNS:

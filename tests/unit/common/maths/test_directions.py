@@ -90,3 +90,14 @@ def test_large_arrays_are_looked_at_in_part() -> None:
     odd = compared([array.astype(np.float32) for array in arrays]).odd
     assert odd is not None
     assert odd.index == 4
+
+
+def test_no_column_of_a_large_array_is_overlooked() -> None:
+    """Of 2^16 numbers in two columns a half is looked at: some of each column, not all of one."""
+    arrays = alike(4, size=1 << 15, noise=0.1)
+    for column in (0, 1):
+        turned = [array.copy() for array in arrays]
+        turned[2][:, column] *= -1
+        odd = compared(turned).odd
+        assert odd is not None
+        assert odd.index == 2
