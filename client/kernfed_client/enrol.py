@@ -18,14 +18,15 @@ from kernfed.pki import folder as files
 from kernfed.pki.authority import certificate_pem, fingerprint, key_pem, make_csr, signed_by
 from kernfed.pki.enrolled import check_issued, site_key
 from kernfed.pki.identity import Identity, Role, enrolment_channel_credentials
-from kernfed.pki.layer_checks import check_dns, check_tcp, not_tls
+from kernfed.pki.layer_checks import checks_of_the_way, not_tls
 from kernfed.pki.names import Principal
 from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
 from kernfed.pki.tokens import Token, decode_token
 from kernfed.status import error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
+from kernfed.wire.channel import split_address
+from kernfed.wire.proxy import channel_options
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,9 @@ async def enrol(token_text: str, folder: Path, *, timeout_s: float = 30.0) -> Id
     ca_pem = await asyncio.to_thread(pinned_ca, token)
     request = pb.EnrolRequest(secret=token.secret, client=token.client, csr_pem=make_csr(key, token.client).decode())
     credentials = enrolment_channel_credentials(ca_pem)
-    async with grpc.aio.secure_channel(token.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.secure_channel(
+        token.enrolment, credentials, options=channel_options(token.enrolment)
+    ) as channel:
         stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = await stub.Enrol(request, timeout=timeout_s)
@@ -84,9 +87,9 @@ def pinned_ca(token: Token) -> bytes:
         WireError: Somebody answers in plain text.
     """
     host, port = split_address(token.enrolment)
-    for check in (check_dns(host), check_tcp(host, port)):
-        if not check.ok:
-            raise check.to_error()
+    for check in checks_of_the_way(host, port):
+        if not (found := check()).ok:
+            raise found.to_error()
     try:
         chain = fetch_chain(host, port)
     except OSError as err:

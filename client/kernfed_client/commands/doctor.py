@@ -30,6 +30,7 @@ def doctor(
     """Tell this machine's platform, and check the way to the coordinator: identity, DNS, TCP, TLS, mutual TLS, role."""
     from kernfed.cli import diagnosis  # noqa: PLC0415  # loads grpc and numpy, which help does without
     from kernfed.jobs.client_file import load_client_file  # noqa: PLC0415  # as above
+    from kernfed.wire import proxy  # noqa: PLC0415  # as above
     from kernfed_client.daemon.health import noticed_line  # noqa: PLC0415  # as above
     from kernfed_client.daemon.state_mark import StateMark  # noqa: PLC0415  # as above
 
@@ -37,5 +38,6 @@ def doctor(
     if file is None:
         diagnosis.run(identity or Path("identity"), address, as_json=as_json)
     else:
+        proxy.use(file.network.to_proxy())
         line = "; ".join(filter(None, (StateMark(file.identity, file.state).lost, noticed_line(file.state))))
         diagnosis.run(identity or file.identity, address or file.coordinator, as_json=as_json, line=line)

@@ -9,6 +9,7 @@ import typer
 
 from kernfed import logs, service
 from kernfed.jobs.client_file import load_client_file
+from kernfed.wire import proxy
 from kernfed_client.app import serve
 
 
@@ -19,4 +20,6 @@ def run(
 ) -> None:
     """Connect to the coordinator and work for it until stopped; reconnects by itself."""
     logs.configure(log_level, log_format)
-    service.run(serve(load_client_file(config)))
+    file = load_client_file(config)
+    proxy.use(file.network.to_proxy())
+    service.run(serve(file))

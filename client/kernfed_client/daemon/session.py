@@ -20,13 +20,13 @@ from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, channel_credentials
 from kernfed.status import PeerStatus
 from kernfed.v1 import federation_service_pb2 as pb
-from kernfed.wire.channel import CHANNEL_OPTIONS
 from kernfed.wire.frames import (
     CONNECT_METHOD,
     PROTOCOL_VERSION,
     identity,
 )
 from kernfed.wire.outgoing import Outgoing
+from kernfed.wire.proxy import channel_options
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.connection import (
     Connection,
@@ -165,7 +165,9 @@ class ClientSession:
         """One connection, from dialling to its end."""
         me = await asyncio.to_thread(self._load_identity)
         address = self._address or me.coordinator
-        async with grpc.aio.secure_channel(address, channel_credentials(me), options=CHANNEL_OPTIONS) as channel:
+        async with grpc.aio.secure_channel(
+            address, channel_credentials(me), options=channel_options(address)
+        ) as channel:
             call = channel.stream_stream(CONNECT_METHOD, request_serializer=identity, response_deserializer=identity)
             stream: Stream = call()
             ended = PeerStatus(stream)

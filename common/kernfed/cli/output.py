@@ -59,8 +59,8 @@ def common_options(debug: DebugOption = False, show_version: VersionOption = Fal
 
 def run_app(app: Callable[[], Any]) -> NoReturn:
     """Run an app and exit: 0, 2 for wrong usage, or an error's own code after one line on stderr."""
-    # grpc would print OpenSSL's words for a failed handshake; our commands make their own diagnosis.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # grpc would print OpenSSL's words for a failed handshake, and a trace of a proxy's answer; we diagnose ourselves.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     name_output()
     try:
         app()

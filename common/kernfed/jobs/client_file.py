@@ -12,6 +12,7 @@ from kernfed import plugins
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_cells import CellSection, Decimal, Thousands, check_separators
 from kernfed.jobs.client_models import BackboneSection, ModelSection
+from kernfed.jobs.proxy_section import ProxySection
 from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
@@ -335,6 +336,7 @@ class ClientFile(Section):
     )
     audit_monthly: bool = Field(True, description="Whether the audit log goes on in a new file each month (UTC) too.")
     policy: PolicySection = PolicySection()
+    network: ProxySection = ProxySection()
 
     @model_validator(mode="after")
     def _device_known(self) -> Self:
@@ -384,6 +386,7 @@ def load_client_file(path: Path) -> ClientFile:
             "backbones": backbones,
             "identity": base / parsed.identity,
             "state": base / parsed.state,
+            "network": parsed.network.placed(base),
             "datasets": datasets,
         }
     )

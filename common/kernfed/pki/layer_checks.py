@@ -7,6 +7,7 @@ import socket
 import ssl
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernfed.pki.identity import Identity, Role
 from kernfed.pki.names import principal_of
 from kernfed.pki.tls_chain import fetch_chain, matches_host, server_names
 from kernfed.wire.channel import address
+from kernfed.wire.proxy import Proxy, TunnelError, dial, proxy_of
 from kernfed.wording import moment
 
 STEP_TIMEOUT_S = 2.0
@@ -32,6 +34,7 @@ class Layer(enum.StrEnum):
     IDENTITY = "identity"
     DNS = "dns"
     TCP = "tcp"
+    PROXY = "proxy"
     TLS = "tls"
     MUTUAL_TLS = "mutual tls"
     AUTHORISATION = "authorisation"
@@ -76,7 +79,7 @@ def check_dns(host: str) -> Finding:
     )
 
 
-def check_tcp(host: str, port: int) -> Finding:
+def check_tcp(host: str, port: int, what: str = "the coordinator") -> Finding:
     """Whether a port accepts connections, within two seconds."""
     try:
         socket.create_connection((host, port), STEP_TIMEOUT_S).close()
@@ -85,7 +88,7 @@ def check_tcp(host: str, port: int) -> Finding:
             Layer.TCP,
             False,
             f"nothing listens on {address(host, port)}",
-            "check that the coordinator runs and that the port is its own",
+            f"check that {what} runs and that the port is its own",
         )
     except OSError as err:
         why = err.strerror or f"no answer within {STEP_TIMEOUT_S:g} s"
@@ -96,6 +99,34 @@ def check_tcp(host: str, port: int) -> Finding:
             "check the network and that a firewall lets this port out",
         )
     return Finding(Layer.TCP, True, f"{address(host, port)} accepts connections")
+
+
+def checks_of_the_way(host: str, port: int) -> Sequence[Callable[[], Finding]]:
+    """The checks below TLS, in order: straight to a port, or by the proxy, which alone then looks the name up.
+
+    Raises:
+        ConfigError: The environment names something that is no proxy.
+    """
+    proxy = proxy_of(address(host, port))
+    if proxy is None:
+        return (lambda: check_dns(host), lambda: check_tcp(host, port))
+    return (
+        lambda: check_dns(proxy.host),
+        lambda: check_tcp(proxy.host, proxy.port, "the proxy"),
+        lambda: _check_tunnel(proxy, host, port),
+    )
+
+
+def _check_tunnel(proxy: Proxy, host: str, port: int) -> Finding:
+    try:
+        dial(host, port, STEP_TIMEOUT_S).close()
+    except TunnelError as err:
+        return Finding(Layer.PROXY, False, err.message, err.remedy)
+    except OSError as err:
+        return Finding(
+            Layer.PROXY, False, f"no tunnel by the proxy {proxy} ({err.strerror or 'no answer in time'})", "try again"
+        )
+    return Finding(Layer.PROXY, True, f"the proxy {proxy} opens a tunnel to {address(host, port)}")
 
 
 def check_server(host: str, port: int, identity: Identity, now: datetime) -> Finding:

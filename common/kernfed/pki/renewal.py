@@ -19,7 +19,7 @@ from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.status import error_from_rpc
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-from kernfed.wire.channel import CHANNEL_OPTIONS
+from kernfed.wire.proxy import channel_options
 from kernfed.wording import moment
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,9 @@ async def renew(identity: Identity, *, address: str | None = None, timeout_s: fl
         raise ConfigError(f"{identity.folder} names no coordinator: give its address with --address host:port")
     key = next_key(identity.role, identity.key_pem, identity.folder)
     request = pb.RenewRequest(csr_pem=make_csr(key, identity.name).decode())
-    async with grpc.aio.secure_channel(address, channel_credentials(identity), options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.secure_channel(
+        address, channel_credentials(identity), options=channel_options(address)
+    ) as channel:
         stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = await stub.Renew(request, timeout=timeout_s)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 import ssl
 from collections.abc import Callable
 
 from cryptography import x509
+
+from kernfed.wire.proxy import dial
 
 
 def presented_chain(tls: ssl.SSLSocket) -> list[x509.Certificate]:
@@ -38,7 +39,7 @@ def fetch_chain(
     context.set_alpn_protocols(["h2"])
     show(context)
     with (
-        socket.create_connection((host, port), timeout_s) as raw,
+        dial(host, port, timeout_s) as raw,
         context.wrap_socket(raw, server_hostname=host) as tls,
     ):
         return presented_chain(tls)

@@ -9,7 +9,6 @@ a client's certificate only after the client's handshake is complete, so the ref
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,15 +31,15 @@ from kernfed.pki.layer_checks import (
     STEP_TIMEOUT_S,
     Finding,
     Layer,
-    check_dns,
     check_server,
-    check_tcp,
+    checks_of_the_way,
     load_pair,
 )
 from kernfed.v1 import enrolment_service_pb2 as pb
 from kernfed.v1 import enrolment_service_pb2_grpc as rpc
-from kernfed.wire.channel import CHANNEL_OPTIONS, address, split_address
+from kernfed.wire.channel import address, split_address
 from kernfed.wire.health import STORE
+from kernfed.wire.proxy import channel_options, dial
 from kernfed.wording import moment
 
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -74,8 +73,7 @@ def diagnose(
     host, port = split_address(address)
     checks: Sequence[Callable[[], Finding]] = (
         lambda: _check_identity(identity, role, now()),
-        lambda: check_dns(host),
-        lambda: check_tcp(host, port),
+        *checks_of_the_way(host, port),
         lambda: check_server(host, port, identity, now()),
         lambda: _check_mutual(host, port, identity, role, now()),
         lambda: _check_verdict(identity, role, now()),
@@ -133,7 +131,7 @@ def _check_mutual(host: str, port: int, identity: Identity, role: Role | None, n
         context.set_alpn_protocols(["h2"])
         load_pair(context, identity)
         with (
-            socket.create_connection((host, port), STEP_TIMEOUT_S) as raw,
+            dial(host, port, STEP_TIMEOUT_S) as raw,
             context.wrap_socket(raw, server_hostname=host) as tls,
         ):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -196,7 +194,7 @@ def _check_verdict(identity: Identity, role: Role | None, now: datetime) -> Find
         return Finding(Layer.AUTHORISATION, True, "not asked: our identity names no enrolment port")
     request = pb.DiagnoseRequest(certificate_pem=identity.certificate_pem.decode(), role=role or "")
     credentials = enrolment_channel_credentials(identity.ca_pem)
-    with grpc.secure_channel(identity.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
+    with grpc.secure_channel(identity.enrolment, credentials, options=channel_options(identity.enrolment)) as channel:
         stub = rpc.EnrolmentServiceStub(channel)
         try:
             answer = stub.Diagnose(request, timeout=STEP_TIMEOUT_S)
@@ -223,7 +221,7 @@ def _check_store(identity: Identity) -> Finding:
     if not identity.enrolment:
         return Finding(Layer.STORE, True, "not asked: our identity names no enrolment port")
     credentials = enrolment_channel_credentials(identity.ca_pem)
-    with grpc.secure_channel(identity.enrolment, credentials, options=CHANNEL_OPTIONS) as channel:
+    with grpc.secure_channel(identity.enrolment, credentials, options=channel_options(identity.enrolment)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=STORE), timeout=STEP_TIMEOUT_S)

@@ -29,8 +29,8 @@ _COMMON: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
 
-CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = _COMMON
-"""For every channel to a coordinator."""
+CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (*_COMMON, ("grpc.enable_http_proxy", 0))
+"""For a channel straight to a coordinator; `kernfed.wire.proxy` has those of one that may go through a proxy."""
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_COMMON,

@@ -32,8 +32,9 @@ from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
-from kernfed.wire.channel import CHANNEL_OPTIONS, split_address
+from kernfed.wire.channel import split_address
 from kernfed.wire.operator import artifact_from_proto, client_from_proto, job_from_proto, update_from_proto
+from kernfed.wire.proxy import channel_options
 
 T = TypeVar("T")
 
@@ -71,7 +72,9 @@ class OperatorClient:
         self._identity = identity
         self._timeout_s = timeout_s
         self._patience_s = patience_s
-        self._channel = grpc.aio.secure_channel(address, channel_credentials(identity), options=CHANNEL_OPTIONS)
+        self._channel = grpc.aio.secure_channel(
+            address, channel_credentials(identity), options=channel_options(address)
+        )
         self._stub = operator_service_pb2_grpc.OperatorServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
