@@ -272,6 +272,7 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     OWN_FREQUENCIES_FIELD_NUMBER: builtins.int
     POOLED_FIELD_NUMBER: builtins.int
     GRADUAL_FIELD_NUMBER: builtins.int
+    BOUNDED_FIELD_NUMBER: builtins.int
     mixing: Global___Mixing.ValueType
     """Rules by which a client weighs the kernels."""
     weight_learning_rate: builtins.float
@@ -290,6 +291,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
     """Whether a client moves from its own model towards the others by a share that its rows have shown to be better; else
     it goes over at once, see `kernfed.methods.online.own_model`.
     """
+    bounded: builtins.bool
+    """Whether this share is held so far down that the client's loss stays within a stated part of what it reaches alone,
+    see `kernfed.methods.online.mixing.gate.Leeway`; else what chance explains is taken off it.
+    """
     @property
     def dictionary(self) -> Global___Dictionary:
         """Kernels and the seed of their frequencies."""
@@ -306,9 +311,10 @@ class DrawDictionaryRequest(google.protobuf.message.Message):
         own_frequencies: builtins.int = ...,
         pooled: builtins.bool = ...,
         gradual: builtins.bool = ...,
+        bounded: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dictionary", b"dictionary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "dictionary", b"dictionary", "exploration", b"exploration", "gradual", b"gradual", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "pooled", b"pooled", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin_size", b"bin_size", "bounded", b"bounded", "dictionary", b"dictionary", "exploration", b"exploration", "gradual", b"gradual", "mixing", b"mixing", "own_frequencies", b"own_frequencies", "pooled", b"pooled", "regularisation", b"regularisation", "weight_learning_rate", b"weight_learning_rate"]) -> None: ...
 
 Global___DrawDictionaryRequest: typing_extensions.TypeAlias = DrawDictionaryRequest
 
@@ -915,8 +921,8 @@ class PooledStep(google.protobuf.message.Message):
     num_failed: builtins.int
     """Rows passed over so far, since learning from them failed twice. From 0 to 2^53."""
     evidence: builtins.float
-    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`. From
-    -3 to 3.
+    """That the common kernels help this client, in standard deviations, see `kernfed.methods.online.mixing.gate.Gate`; 0
+    where the job's rule does not ask. From -3 to 3.
     """
     @property
     def factor(self) -> kernfed.v1.tensor_pb2.Tensor:

@@ -122,7 +122,8 @@ class OnlineClient:
     @staticmethod
     def _own_model(request: DrawDictionaryRequest, dictionary: Dictionary, num_common: int) -> OwnModel:
         """A client's own experts, beside so many common kernels."""
-        return OwnModel.start(dictionary.num_features + 1, num_common, gated=not request.gradual)
+        num_features = dictionary.num_features + 1
+        return OwnModel.start(num_features, num_common, gated=not request.gradual, bounded=request.bounded)
 
     def _open_pooled(self, request: DrawDictionaryRequest) -> None:
         """Kernels that are ridges on the rows of all clients, with the features of this client's own model."""

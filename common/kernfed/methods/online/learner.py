@@ -180,7 +180,7 @@ class Learner:
         w = self.weights() if shared is None else shared
         mixed = float(w @ f)
         if self.own is not None and own_z is not None:
-            mixed = self.own.tell(own_z, f, mixed).personal
+            mixed = self.own.tell(own_z, f, mixed, LOSSES[rules.loss]).personal
         return rules.target_low + rules.target_span * float(LOSSES[rules.loss].served(mixed))
 
     def learn(self, rules: LearnerRules, batch: Batch, theta: Floats, shared: Floats | None = None) -> Learned:
@@ -214,7 +214,7 @@ class Learner:
                 assert fixed is not None  # noqa: S101  # there are weights of one kind or another
                 mixed = float(fixed @ row)
             if own_model is not None and batch.own_z is not None:
-                told_now = own_model.tell(batch.own_z[t], row, mixed)
+                told_now = own_model.tell(batch.own_z[t], row, mixed, cost)
                 own_model = own_model.learn(
                     own_model.ridges.pull(batch.own_z[t]), batch.own_z[t], row, told_now, target, cost
                 )
@@ -246,7 +246,7 @@ class Learner:
             row, target = common.predict(z[t]), targets[t]
             f[t] = row
             mixture, slope_at = state.mixture(), functools.partial(cost.slope, y=target)
-            told_now = own_model.tell(z[t], row, float(mixture.kernels @ row))
+            told_now = own_model.tell(z[t], row, float(mixture.kernels @ row), cost)
             pull = own_model.ridges.pull(z[t])
             state = state.update(mixture, row, slope_at)
             common = common.update(pull, z[t], slope_at(row), cost.bend(row), alone.num_rows)
@@ -261,8 +261,8 @@ class Learner:
 
     @property
     def evidence(self) -> float:
-        """That all experts predict better than the client's own model alone, in deviations."""
-        return 0.0 if self.own is None else self.own.gate.evidence
+        """See `OwnModel.evidence`."""
+        return 0.0 if self.own is None else self.own.evidence
 
     def beside(self, others: float) -> Learner:
         """With the evidence of all other clients together."""

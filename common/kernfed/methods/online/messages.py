@@ -123,7 +123,7 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     reply = DictionaryDrawn
     kinds = (Kind.SUMMARY,)
     setup = True
-    young = ("gradual",)
+    young = ("gradual", "bounded")
 
     dictionary: Dictionary
     mixing: Mixing
@@ -142,6 +142,9 @@ class DrawDictionaryRequest(Request[DictionaryDrawn]):
     gradual: bool = False
     """Whether a client moves from its own model towards the others by a share that its rows have shown to be better;
     else it goes over at once, see `kernfed.methods.online.own_model`."""
+    bounded: bool = False
+    """Whether this share is held so far down that the client's loss stays within a stated part of what it reaches
+    alone, see `kernfed.methods.online.mixing.gate.Leeway`; else what chance explains is taken off it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

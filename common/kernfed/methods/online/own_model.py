@@ -6,9 +6,11 @@ ridge over the predictions of the common kernels. One more AdaHedge learner mixe
 the latter, and *stacked* must be better by `HEAD_START` in total before it counts.
 
 The client predicts by *alone*, moved towards that mix by a share. A `Gate` tells how much of the way the rows have
-shown to be better, beyond what chance explains. So a client is not behind what it reaches alone.
+shown to be better, and a `Leeway` holds the share down so far that the client is never behind what it reaches alone by
+more than a part of it.
 
-The former rule, `gated`, mixes all three experts, and *alone* has the head start. Its share is 0 or 1.
+Two former rules have no such bound. By `evidence` what chance explains is taken off the share. `gated` mixes all three
+experts, and *alone* has the head start; its share is 0 or 1.
 
 A ridge is kept as its parameters and the inverse of its Hessian, and one row changes both by the Sherman-Morrison
 formula. For the logistic loss the Hessian is that at the prediction before the row, an online Newton step.
@@ -17,15 +19,15 @@ formula. For the logistic loss the Hessian is that at the prediction before the 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kernfed.arrays import Floats
 from kernfed.methods.online.losses import StreamLoss
-from kernfed.methods.online.mixing.weights import TIE, AdaHedge, FewHedge, Mixture, Tracking
+from kernfed.methods.online.mixing.gate import Gate, Leeway, most_cost
+from kernfed.methods.online.mixing.weights import AdaHedge, FewHedge, Mixture, Tracking
 from kernfed.methods.online.pooled_ridge import RIDGE
 
 LENGTHSCALES = (0.2, 0.6, 2.0)
@@ -35,14 +37,6 @@ STACK_RIDGE = 0.1
 
 HEAD_START = 0.5
 """Total loss by which an expert must be better than the one that is begun with before it counts."""
-DEVIATIONS = 2.5
-"""Standard deviations above 0 by which rows must pull from *alone* towards the mix before it counts."""
-GATED_DEVIATIONS = 0.5
-"""As many are enough by the former rule where the rows of all other clients together pull by `DEVIATIONS`; now 0."""
-MOST_EVIDENCE = 3.0
-"""Deviations that a client tells of at most, so that none decides for all."""
-GATE_KEEP = 0.995
-"""Share of its past that the gate keeps per row, about 200 rows: clients may come to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,63 +80,6 @@ class Ridges:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """How far a client moves from *alone* towards the mix.
-
-    A row pulls from *alone* towards the mix by p = -l'(alone) (mix - alone). Where the mix is no better, p is as often
-    below 0 as above, and Σ p lies more than `DEVIATIONS` times sqrt(Σ p²) above 0 at few rows only, six of 1,000. What
-    lies above, over b = Σ (l'(mix) - l'(alone)) (mix - alone), is the share of the way that would have been best for so
-    much pull: for the squared loss exactly, else where l' is a line between the two.
-
-    Clients that are alike learn this together sooner than one by one. So each tells by how many deviations its sum lies
-    above 0, and where those of all others together are enough, a client needs no evidence of its own beyond Σ p > 0.
-    """
-
-    pull: float = 0.0
-    """Σ p of the rows so far, which fade."""
-    squares: float = 0.0
-    """Σ p²."""
-    bend: float = 0.0
-    """b."""
-
-    @property
-    def evidence(self) -> float:
-        """Deviations above 0, at most `MOST_EVIDENCE` either way: what others are told."""
-        if self.squares <= 0.0:
-            return 0.0
-        return min(max(self.pull / math.sqrt(self.squares), -MOST_EVIDENCE), MOST_EVIDENCE)
-
-    def share(self, others: float, gated: bool) -> float:
-        """Share of the mix in the next prediction, the rest being *alone*.
-
-        Args:
-            others: Deviations of all other clients together.
-            gated: By the former rule: all or nothing.
-        """
-        least = GATED_DEVIATIONS if gated else 0.0
-        beyond = self.pull - (least if others > DEVIATIONS else DEVIATIONS) * math.sqrt(self.squares)
-        if beyond <= 0.0:
-            return 0.0
-        return 1.0 if gated or beyond >= self.bend else beyond / self.bend
-
-    def update(self, slope: float, mix_slope: float, apart: float) -> Gate:
-        """Add a row.
-
-        Args:
-            slope: Derivative of the loss at the prediction of *alone*.
-            mix_slope: At that of the mix.
-            apart: Prediction of the mix less that of *alone*.
-        """
-        moved = apart if abs(apart) > TIE else 0.0
-        p = -slope * moved
-        return Gate(
-            GATE_KEEP * self.pull + p,
-            GATE_KEEP * GATE_KEEP * self.squares + p * p,
-            GATE_KEEP * self.bend + (mix_slope - slope) * moved,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
     """Predictions of a row, in the learner's scale."""
 
@@ -153,9 +90,11 @@ class Told:
     experts: Floats
     """Of the common mix, *stacked* and *alone*, (3,)."""
     top: Mixture
-    """Of the first two of these, or of all by the former rule."""
+    """Of the first two of these, or of all by the rule `gated`."""
     share: float
     """Of their mix in the prediction; the rest is that of *alone*."""
+    most: float
+    """What their mix could cost the row more than *alone*; 0 where no `Leeway` asks."""
 
     @property
     def alone(self) -> float:
@@ -184,21 +123,34 @@ class OwnModel:
     stack: Ridges
     """(1, M + 1): a constant is last."""
     top: Tracking
-    gate: Gate = Gate()
+    gate: Gate = field(default_factory=Gate)
     excess: float = 0.0
     """Total loss of the client's predictions less that of the mix of experts."""
     others: float = 0.0
     """Evidence of all other clients together, as it was told last."""
+    leeway: Leeway | None = None
+    """What the client may still lose by the others; None: it follows a former rule."""
 
     @property
     def gated(self) -> bool:
-        """Whether it follows the former rule, under which all three experts are mixed."""
+        """Whether it follows the rule `gated`, under which all three experts are mixed."""
         return len(self.top.members.losses[0]) == 3
 
     @property
+    def evidence(self) -> float:
+        """What others are told: deviations by which the mix is better; 0 where no rule asks."""
+        return self.gate.evidence if self.leeway is None else 0.0
+
+    @property
     def share(self) -> float:
-        """Of the mix of experts in the next prediction; the rest is that of *alone*."""
-        return self.gate.share(self.others, self.gated)
+        """Of the mix of experts in the prediction of a usual row; the rest is that of *alone*."""
+        return self.share_of(0.0 if self.leeway is None else self.leeway.stake)
+
+    def share_of(self, most: float) -> float:
+        """Likewise in that of a row which the mix could cost so much more than *alone*."""
+        if self.leeway is None:
+            return self.gate.share(self.others, self.gated)
+        return self.leeway.held(self.gate.best, most)
 
     @property
     def expert_weights(self) -> tuple[float, float, float]:
@@ -207,13 +159,14 @@ class OwnModel:
         return common, stacked, sum(rest) + (1.0 - self.share)
 
     @staticmethod
-    def start(num_features: int, num_kernels: int, *, gated: bool = False) -> OwnModel:
+    def start(num_features: int, num_kernels: int, *, gated: bool = False, bounded: bool = True) -> OwnModel:
         """Nothing seen.
 
         Args:
             num_features: Of each kernel of *alone*, the constant included.
             num_kernels: Common kernels.
-            gated: By the former rule.
+            gated: By the rule `gated`.
+            bounded: With a `Leeway`; else, and where it is gated, by a former rule.
         """
         n = len(LENGTHSCALES)
         behind = np.array([HEAD_START, HEAD_START, 0.0] if gated else [0.0, HEAD_START])
@@ -224,20 +177,24 @@ class OwnModel:
             Tracking.start(n),
             Ridges.start(average, STACK_RIDGE),
             replace(top, members=replace(top.members, losses=top.members.losses + behind)),
+            leeway=Leeway() if bounded and not gated else None,
         )
 
-    def tell(self, z: Floats, f: Floats, mixed: float) -> Told:
+    def tell(self, z: Floats, f: Floats, mixed: float, loss: StreamLoss) -> Told:
         """Predict a row.
 
         Args:
             z: Its features for *alone*, (N, F).
             f: Predictions of the common kernels, (M,).
             mixed: Their mix.
+            loss: Of the job.
         """
         of_own, mixture = self.ridges.predict(z), self.mix.mixture()
         stacked = float(self.stack.predict(np.append(f, 1.0)[None])[0])
         experts = np.array([mixed, stacked, float(mixture.kernels @ of_own)])
-        return Told(of_own, mixture, experts, self.top.mixture(), self.share)
+        told = Told(of_own, mixture, experts, self.top.mixture(), 0.0, 0.0)
+        most = 0.0 if self.leeway is None else most_cost(told.alone, told.mixed, loss)
+        return replace(told, share=self.share_of(most), most=most)
 
     def learn(self, pull: Floats, z: Floats, f: Floats, told: Told, y: float, loss: StreamLoss) -> OwnModel:
         """Learn from a row.
@@ -254,6 +211,10 @@ class OwnModel:
         stacked, row = told.experts[1:2], np.append(f, 1.0)[None]
         by_itself, mixed = told.alone, told.mixed
         excess = float(loss.value(told.personal, y) - loss.value(mixed, y)) if told.share < 1.0 else 0.0
+        leeway = self.leeway
+        if leeway is not None:
+            alone, personal = float(loss.value(by_itself, y)), float(loss.value(told.personal, y))
+            leeway = leeway.update(alone, personal, told.most)
         return OwnModel(
             self.ridges.update(pull, z, slope_at(told.of_own), loss.bend(told.of_own)),
             self.mix.update(told.mixture, told.of_own, slope_at),
@@ -262,6 +223,7 @@ class OwnModel:
             self.gate.update(float(slope_at(by_itself)), float(slope_at(mixed)), mixed - by_itself),
             self.excess + excess,
             self.others,
+            leeway,
         )
 
     @property
@@ -278,6 +240,8 @@ class OwnModel:
             "stack_theta": self.stack.theta,
             "gate": np.array([self.gate.pull, self.gate.squares, self.excess, self.others, self.gate.bend]),
         }
+        if self.leeway is not None:
+            found["leeway"] = np.array([self.leeway.alone, self.leeway.lost, self.leeway.stake])
         return found | tracking_arrays(self.mix, "own_") | tracking_arrays(self.top, "top_")
 
     @staticmethod
@@ -289,6 +253,7 @@ class OwnModel:
             Ridges(arrays["stack_inverse"], arrays["stack_theta"]),
             tracking(arrays, "top_"),
             *_gate(arrays),
+            Leeway(*arrays["leeway"].tolist()) if "leeway" in arrays else None,
         )
 
 

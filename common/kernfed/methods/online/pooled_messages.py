@@ -10,7 +10,7 @@ from typing import Annotated
 
 from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Exact, Kind, Range, Shape
-from kernfed.methods.online.own_model import MOST_EVIDENCE
+from kernfed.methods.online.mixing.gate import MOST_EVIDENCE
 from kernfed.methods.online.stream_step import Count, StreamStep, StreamStepRequest
 
 
@@ -23,7 +23,8 @@ class PooledStep(StreamStep):
     factor: Annotated[Array, Shape("N", "V"), Exact()]
     """Packed triangular factor for each kernel, as `kernfed.methods.online.pooled_ridge.factor` makes it."""
     evidence: Annotated[float, Range(-MOST_EVIDENCE, MOST_EVIDENCE)]
-    """That the common kernels help this client, in standard deviations: see `kernfed.methods.online.own_model.Gate`."""
+    """That the common kernels help this client, in standard deviations, see `kernfed.methods.online.mixing.gate.Gate`;
+    0 where the job's rule does not ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

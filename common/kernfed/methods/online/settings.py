@@ -23,7 +23,7 @@ POOLED_FREQUENCIES = 40
 
 _OF_GRADIENTS = ("num_kernels", "lengthscales", "kernels_per_round", "exploration")
 
-_OWN_EXPERTS = Only(rates="adaptive", experts=("own", "gated"))
+_OWN_EXPERTS = Only(rates="adaptive", experts=("own", "evidence", "gated"))
 
 _ANSWER_BYTES = 96
 """Of an answer, beside its numbers: what is allowed for its header."""
@@ -138,10 +138,12 @@ class OnlineSettings(DictionarySettings):
     weight_learning_rate: Annotated[Rate | Literal["auto"], Only(rates="paper")] = Field(
         "auto", description="η_k of the clients' weights; auto: 1/sqrt(rounds)."
     )
-    experts: Annotated[Literal["own", "gated", "kernels"], Only(rates="adaptive")] = Field(
+    experts: Annotated[Literal["own", "evidence", "gated", "kernels"], Only(rates="adaptive")] = Field(
         "own",
-        description="own: a client also weighs a model of its own, and a ridge over the kernels. gated: likewise, but "
-        "with statistics too it goes over from its own model to the others all at once. kernels: their mix.",
+        description="own: a client also weighs a model of its own, and a ridge over the kernels; with statistics its "
+        "total loss is at most 3 % above that of the own model. evidence: likewise without this bound, by the evidence "
+        "of all clients; for statistics. gated: likewise, but with statistics too it goes over from its own model to "
+        "the others all at once. kernels: their mix.",
     )
     budget: Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"] = Field(
         "auto",
@@ -175,9 +177,11 @@ class OnlineSettings(DictionarySettings):
         if d != "auto" and d < 1:
             raise ValueError(f"num_frequencies is {d}; give at least 1")
         if self.value_in_effect("share") == "gradients":
-            if self.experts == "gated":
+            if self.experts in ("evidence", "gated"):
                 keys = ", ".join(self._keys_of_gradients) or "share"
-                raise ValueError(f'experts = "gated" is what gradients, which {keys} chooses, do anyway; leave one out')
+                gated = self.experts == "gated"
+                why = f"is what gradients, which {keys} chooses, do anyway" if gated else f"needs what {keys} rules out"
+                raise ValueError(f'experts = "{self.experts}" {why}; leave one out')
             self.sizes(8)
         else:
             self.pooled_frequencies(self.batch_rows)

@@ -165,6 +165,7 @@ async def draw_dictionary(
     own_frequencies: int = 0,
     pooled: bool = False,
     gradual: bool = False,
+    bounded: bool = False,
 ) -> Dictionary:
     """Let all clients draw the same frequencies; their fingerprints show it."""
     seed = rng.seed(setup.schema.seed, "online", "dictionary")
@@ -187,6 +188,7 @@ async def draw_dictionary(
         own_frequencies=own_frequencies,
         pooled=pooled,
         gradual=gradual,
+        bounded=bounded,
     )
     if run.resumed is not None or run.agreed.get(_DRAWN) is not None:
         cohort.recall(request, check)

@@ -44,7 +44,8 @@ async def run_pooled(setup: Setup, settings: OnlineSettings, opened: Opened, coh
         bin_size=len(LENGTHSCALES),
         own_frequencies=frequencies,
         pooled=True,
-        gradual=settings.experts == "own",
+        gradual=settings.experts in ("own", "evidence"),
+        bounded=settings.experts == "own",
     )
     ridges = RidgeParameters(setup, settings, opened, dictionary, run)
     facts = OnlineFinding(

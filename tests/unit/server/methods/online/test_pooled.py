@@ -13,7 +13,7 @@ import pytest
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.methods.online.own_model import Gate, own_features
+from kernfed.methods.online.own_model import OwnModel, own_features
 from kernfed.methods.online.pooled_messages import PooledStep, PooledStepRequest
 from kernfed.methods.online.pooled_ridge import CommonRidges
 from kernfed_client.models.kept_models import load_kept_model
@@ -207,21 +207,41 @@ def test_a_job_of_before_goes_on_with_gradients(tmp_path: Path) -> None:
     assert {c["rows"] for c in finding(after)["clients"].values()} == {20}
 
 
-@pytest.mark.parametrize(("share", "experts"), [("statistics", "own"), ("statistics", "gated"), ("gradients", "own")])
-def test_a_job_says_how_clients_go_over_to_the_others(tmp_path: Path, share: str, experts: str) -> None:
-    """With statistics clients follow the rule that the job's key names, with gradients there is the former alone."""
-    made = clients(tmp_path, num_rows=10)
-    made.run(stream_job(num_frequencies=4, share=share, experts=experts))
-    client: Any = made.jobs["c0"].memo("online client", lambda: None)
-    assert client.state.learner.own.gated is ((share, experts) != ("statistics", "own"))
+@pytest.mark.parametrize(
+    ("share", "experts", "gated", "bounded"),
+    [
+        ("statistics", "own", False, True),
+        ("statistics", "evidence", False, False),
+        ("statistics", "gated", True, False),
+        ("gradients", "own", True, False),
+    ],
+)
+def test_a_job_says_how_clients_go_over_to_the_others(
+    tmp_path: Path, share: str, experts: str, gated: bool, bounded: bool
+) -> None:
+    """With statistics clients follow the rule that the key names, and tell what it asks; with gradients `gated`."""
+    made = clients(tmp_path, num_rows=20)
+    listening = Listening(made)
+    made.run(stream_job(num_frequencies=4, share=share, experts=experts), exchange=listening)
+    own = made.jobs["c0"].memo("online client", lambda: None).state.learner.own
+    assert own.gated is gated
+    assert (own.leeway is not None) is bounded
+    told = [r.evidence for r in listening.replies]
+    assert (len(set(told)) > 1) is (share == "statistics" and not bounded)
+
+
+def test_rules_of_statistics_are_refused_with_gradients() -> None:
+    """A rule that gradients follow anyway, or cannot follow, is refused in words."""
     with pytest.raises(ConfigError, match="is what gradients, which share chooses, do anyway"):
         stream_job(share="gradients", experts="gated")
+    with pytest.raises(ConfigError, match='experts = "evidence" needs what num_kernels rules out; leave one out'):
+        stream_job(num_kernels=11, experts="evidence")
 
 
 def test_the_kept_model_is_that_which_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client keeps predicts a row as its learner does, however far the others count."""
     for share in (0.0, 0.4, 1.0):
-        monkeypatch.setattr(Gate, "share", lambda *_, share=share: share)
+        monkeypatch.setattr(OwnModel, "share_of", lambda *_, share=share: share)
         made = clients(tmp_path / str(share), num_rows=20)
         made.run(stream_job(**SETTINGS, target_range=[0.0, 1.0], row_norm=1.0, data="standardise = false"))
         x, _ = stream_rows(5, seed=9)
