@@ -413,7 +413,7 @@ class Online(MethodSection):
         rates: Literal["adaptive", "paper"] = ...,
         learning_rate: float | Literal["auto"] = ...,
         weight_learning_rate: float | Literal["auto"] = ...,
-        experts: Literal["own", "gated", "kernels"] = ...,
+        experts: Literal["own", "evidence", "gated", "kernels"] = ...,
         budget: int | Literal["auto"] = ...,
         budget_unit: Literal["parameters", "bytes"] = ...,
         kernels_per_round: int | Literal["auto"] = ...,
