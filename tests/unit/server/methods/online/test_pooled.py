@@ -223,7 +223,8 @@ def test_a_job_says_how_clients_go_over_to_the_others(
     made = clients(tmp_path, num_rows=20)
     listening = Listening(made)
     made.run(stream_job(num_frequencies=4, share=share, experts=experts), exchange=listening)
-    own = made.jobs["c0"].memo("online client", lambda: None).state.learner.own
+    client: Any = made.jobs["c0"].memo("online client", lambda: None)
+    own = client.state.learner.own
     assert own.gated is gated
     assert (own.leeway is not None) is bounded
     told = [r.evidence for r in listening.replies]
