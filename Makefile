@@ -128,7 +128,8 @@ down: ## stop these containers; ARGS=-v removes their volumes, CA and jobs too
 bench: setup ## the session beside a bare gRPC loop, 1,000 idle sessions, 1 GiB round trip, start-up, maths, pooled rows: ratios taken in one run
 	for f in session secure_sums idle_sessions large startup maths pooled_ridge solvers distill personalise; do $(PY) bench/$$f.py || exit 1; done
 
-docs: setup ## write the tables in docs/, and the types of a job's classes, from the code
+docs: setup ## write the tables in docs/, the types of a job's classes, and what rooms have, from the code
+	$(PY) tools/write_index.py
 	$(PY) docs/reference.py
 	$(PY) tools/write_stub.py
 
@@ -152,6 +153,7 @@ proto-generate: .tools/proto/.ready
 
 proto: ## write the messages of proto/ from their dataclasses, and common/kernfed/v1 from proto/
 	@$(PY) tools/write_proto.py
+	@$(PY) tools/write_index.py
 	@$(MAKE) -s proto-generate
 	@mkdir -p common/kernfed/v1
 	@cp -f $(PROTO_OUT)/kernfed/v1/* common/kernfed/v1/

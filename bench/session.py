@@ -163,6 +163,7 @@ async def session_coordinator(args: argparse.Namespace) -> None:
 
 
 async def session_client(args: argparse.Namespace) -> None:
+    from kernfed.federation.messages.catalogue import Requests
     from kernfed.methods.probe.messages import Echo, EchoRequest
     from kernfed.pki.identity import Identity
     from kernfed_client.daemon.answering import Answering
@@ -172,7 +173,7 @@ async def session_client(args: argparse.Namespace) -> None:
     from kernfed_client.daemon.worker import Worker
 
     runner = TaskRunner(
-        [EchoRequest],
+        Requests([EchoRequest]),
         lambda: {EchoRequest: lambda _job, request: Echo(num_rows=1, values=request.values)},
         lambda _job_id, _folder: object(),
         lambda _request, _task, _rows: None,

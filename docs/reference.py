@@ -28,6 +28,7 @@ from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Kind, Request
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
+from kernfed.methods import registry
 from kernfed.section import MethodSection, Unused, annotations_in, description, scopes_of
 from kernfed_client.steps.registry import STEPS
 from kernfed_server.config import CoordinatorFile
@@ -54,12 +55,10 @@ def _sections(file: type[BaseModel]) -> dict[str, type[BaseModel]]:
     return found
 
 
-MODELS = _sections(JobFile) | _sections(ClientFile) | _sections(CoordinatorFile)
-METHODS: dict[str, type[BaseModel]] = {
-    get_args(part.model_fields["name"].annotation)[0]: part
-    for part in annotations_in(JobFile.model_fields["method"].annotation)
-    if isinstance(part, type) and issubclass(part, BaseModel)
-}
+METHODS: dict[str, type[BaseModel]] = {name: method.settings for name, method in registry.METHODS.items()}
+MODELS: dict[str, type[BaseModel]] = {}
+for _file in (JobFile, *METHODS.values(), ClientFile, CoordinatorFile):
+    MODELS |= _sections(_file)
 
 
 def main(arguments: list[str]) -> int:

@@ -15,7 +15,7 @@ import structlog
 from kernfed import files
 from kernfed.errors import ApprovalError, KernfedError, PolicyError, SubmissionError
 from kernfed.federation.messages.base import Reply, Request
-from kernfed.federation.messages.catalogue import request_classes
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.jobs.client_file import PARTITIONS, ClientFile, DatasetSection
 from kernfed.jobs.held_to import contradiction
 from kernfed.pki.authority import utc_now
@@ -101,7 +101,7 @@ class ClientDaemon:
         )
         self._worker = Worker()
         self._runner = TaskRunner(
-            request_classes(),
+            Requests.of_all_rooms(),
             lambda: _maths().STEPS,
             self._open_job,
             self._permit,

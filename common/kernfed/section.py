@@ -7,12 +7,13 @@ That one statement refuses the key elsewhere, leaves it out of the plan of a job
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticKnownError, core_schema
 
 Label = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 """A name that a person gives to a job, a client, a data set and the like."""
@@ -140,6 +141,35 @@ class MethodSection(Section):
         """
         found = (u for u in self.unused if u.where.holds(self) and (not u.tasks or task in u.tasks))
         return {u.key: u.reason for u in found}
+
+
+@dataclass(frozen=True, slots=True)
+class KindOf:
+    """Marks a table of which one key says what kind it is; a kind is loaded when a table of it is read."""
+
+    key: str
+    names: Collection[str]
+    """Its values."""
+    section: Callable[[str], type[Section]]
+    """The kind of a value."""
+
+    def kinds(self) -> dict[str, type[Section]]:
+        """All of them, by the key's value."""
+        return {name: self.section(name) for name in self.names}
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> core_schema.CoreSchema:
+        """Read a table as the kind that it names."""
+        return core_schema.with_info_plain_validator_function(self._read)
+
+    def _read(self, table: Any, info: core_schema.ValidationInfo) -> Section:
+        name = table.get(self.key) if isinstance(table, Mapping) else getattr(table, self.key, None)
+        told = {"discriminator": repr(self.key)}
+        if name is None:
+            raise PydanticKnownError("union_tag_not_found", told)
+        if not isinstance(name, str) or name not in self.names:
+            known = ", ".join(map(repr, self.names))
+            raise PydanticKnownError("union_tag_invalid", {**told, "tag": str(name), "expected_tags": known})
+        return self.section(name).model_validate(table, context=info.context)
 
 
 def annotations_in(annotation: Any) -> list[Any]:

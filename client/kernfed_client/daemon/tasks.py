@@ -6,7 +6,7 @@ import functools
 import gc
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from kernfed.errors import (
     WireError,
 )
 from kernfed.federation.messages.base import Reply, Request
-from kernfed.federation.messages.later_fields import stated_fields
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.setup import NOTHING
 from kernfed.files import DiskWait, is_full, until_kept
 from kernfed.jobs.client_file import job_folder
@@ -74,7 +74,7 @@ class TaskRunner:
 
     def __init__(
         self,
-        requests: Iterable[type[Request[Any]]],
+        requests: Requests,
         load_steps: Callable[[], Mapping[type[Request[Any]], StepFunction]],
         open_job: Callable[[str, Path], Any],
         permit: Callable[[Request[Any], task_pb2.Task, int | None], None],
@@ -84,7 +84,7 @@ class TaskRunner:
         max_body_bytes: int,
         admit: Callable[[task_pb2.Task, bool], None] = lambda _task, _answered: None,
     ) -> None:
-        self._requests = {request.step: request for request in requests}
+        self._requests = requests
         self._load_steps = load_steps
         self._open_job = open_job
         self._permit = permit
@@ -106,7 +106,7 @@ class TaskRunner:
     @property
     def later_fields(self) -> list[str]:
         """Fields of these steps' requests that releases before may not know, sorted."""
-        return stated_fields(self._requests.values())
+        return self._requests.later_fields
 
     def moves_state(self, step: str) -> bool:
         """Whether a step makes or moves what this client keeps of the job, or tells of it."""

@@ -107,7 +107,7 @@ class JobFile(Section):
             section = getattr(self, table) if table else self
             if section is not None and name in section.model_fields_set:
                 what = f"the [{key}] section" if isinstance(getattr(section, name), Section) else key
-                refused.append(f"method {self.method.name} {reason}; remove {what}")
+                refused.append(f"method {self.method.name} {reason}{_belongs(key)}; remove {what}")
         if refused:
             raise ValueError("\n".join(refused))
         return self
@@ -210,8 +210,15 @@ def named_files(job: JobFile) -> tuple[str, ...]:
 def _start_unused(method: MethodSection) -> dict[str, str]:
     if method_of(method).begins is not Begins.NOTHING:
         return {}
-    others = ", ".join(sorted(name for name, known in METHODS.items() if known.begins is not Begins.NOTHING))
-    return {"start_from": f"computes its solution anew, and start_from belongs to {others}"}
+    return {"start_from": "computes its solution anew"}
+
+
+def _belongs(key: str) -> str:
+    """To which methods a key belongs that some begin by, for a refusal; asked for then alone, for it loads them all."""
+    if key != "start_from":
+        return ""
+    others = sorted(name for name, known in METHODS.items() if known.begins is not Begins.NOTHING)
+    return f", and {key} belongs to {', '.join(others)}"
 
 
 def lengthscale(job: JobFile) -> Lengthscale:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from kernfed import plugins
 from kernfed.errors import ConfigError
-from kernfed.section import ACCEPTED
+from kernfed.section import ACCEPTED, KindOf
 from kernfed.wording import listed
 
 M = TypeVar("M", bound=BaseModel)
@@ -98,7 +98,7 @@ def _describe(model: type[BaseModel], data: dict[str, Any], err: ValidationError
         key = ".".join([*_path(data, table), *last]) or "(file)"
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            text = _unknown_key(model, loc)
+            text = _unknown_key(model, data, loc)
         elif problem["type"] == "union_tag_invalid":
             told = problem["ctx"]
             text = f"{told['discriminator']} is {told['tag']!r:.80}, not known here; known are {told['expected_tags']}"
@@ -124,29 +124,21 @@ def _path(data: Any, loc: Sequence[str | int]) -> Iterator[str]:
         data = data[part] if part in known else None
 
 
-def _unknown_key(model: type[BaseModel], loc: list[str]) -> str:
+def _unknown_key(model: type[BaseModel], data: Mapping[str, Any], loc: list[str]) -> str:
     """What to do about a key: where it belongs, or which kinds of its table have it, or the nearest known key."""
     here, wrong = (loc[0] if len(loc) > 1 else ""), loc[-1]
-    kinds = _kinds(model.model_fields[here]) if here in model.model_fields else {}
-    if len(loc) == 3 and (others := [kind for kind, inner in kinds.items() if wrong in inner.model_fields]):
-        return f"{loc[1]} has no such key; it is one of {listed(others)}; remove it"
+    of = _kind_of(model.model_fields[here]) if here in model.model_fields else None
+    kinds = {} if of is None else of.kinds()
+    own = "" if of is None else str(data[here][of.key])
+    if len(loc) == 2 and (others := [kind for kind, inner in kinds.items() if wrong in inner.model_fields]):
+        return f"{own} has no such key; it is one of {listed(others)}; remove it"
     known: dict[str, set[str]] = {}
-    _collect(model, "", known, set(kinds.values()) - {kinds.get(loc[1])} if kinds else set())
+    _collect(model, "", known, set(kinds.values()) - {kinds.get(own)})
     return f"unknown key{_suggestion(known, here, wrong)}"
 
 
-def _kinds(field: FieldInfo) -> dict[str, type[BaseModel]]:
-    """The kinds of a table of which one key says what it is, such as the methods, by that key's value."""
-    if not isinstance(field.discriminator, str):
-        return {}
-    members = [
-        arg for arg in getattr(field.annotation, "__args__", ()) if isinstance(arg, type) and issubclass(arg, BaseModel)
-    ]
-    return {
-        tag: member
-        for member in members
-        for tag in getattr(member.model_fields[field.discriminator].annotation, "__args__", ())
-    }
+def _kind_of(field: FieldInfo) -> KindOf | None:
+    return next((mark for mark in field.metadata if isinstance(mark, KindOf)), None)
 
 
 def _suggestion(known: dict[str, set[str]], here: str, wrong: str) -> str:
@@ -163,6 +155,10 @@ def _collect(model: type[BaseModel], table: str, known: dict[str, set[str]], wit
     """Every key of a model and of the tables below it, each with the first-level tables that it may stand in."""
     for name, field in model.model_fields.items():
         known.setdefault(name, set()).add(table)
+        of = _kind_of(field)
+        for kind in () if of is None else of.kinds().values():
+            if kind not in without:
+                _collect(kind, table or name, known, without)
         for arg in (field.annotation, *getattr(field.annotation, "__args__", ())):
             for inner in (arg, *getattr(arg, "__args__", ())):
                 if isinstance(inner, type) and issubclass(inner, BaseModel) and inner not in without:

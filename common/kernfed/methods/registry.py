@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Union
-
-from pydantic import Field
+from typing import Annotated, Any
 
 from kernfed.federation.messages import choosing, data, evaluation, sums
 from kernfed.federation.messages.base import requests_in
 from kernfed.methods import rooms
 from kernfed.methods.base import Method
-from kernfed.section import MethodSection
+from kernfed.section import KindOf, MethodSection
 
-METHODS: Mapping[str, Method[Any]] = rooms.merged("kernfed.methods", "method", "METHODS")
+METHODS: Mapping[str, Method[Any]] = rooms.ByMethod(rooms.HOME, "method", "METHODS")
 
-if TYPE_CHECKING:
-    AnyMethod = MethodSection
-else:
-    AnyMethod = Annotated[
-        Union[tuple(method.settings for method in METHODS.values())],  # noqa: UP007  # made of a table
-        Field(discriminator="name"),
-    ]
+AnyMethod = Annotated[MethodSection, KindOf("name", METHODS, lambda name: METHODS[name].settings)]
 """The [method] table of a job file: the settings of the method that its `name` chooses."""
 
 

@@ -22,7 +22,7 @@ from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.toml_file import validated
 from kernfed.methods.registry import METHODS
 from kernfed.python.plain import plain
-from kernfed.section import Section, description
+from kernfed.section import KindOf, Section, description
 
 
 @functools.cache
@@ -48,6 +48,8 @@ def class_name(section: type[Section]) -> str:
 
 
 def _section(field: FieldInfo) -> type[Section] | None:
+    if any(isinstance(mark, KindOf) for mark in field.metadata):
+        return None  # each of its kinds has a class
     kinds = (field.annotation, *getattr(field.annotation, "__args__", ()))
     known = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
     return known[0] if len(known) == 1 else None

@@ -7,4 +7,4 @@ from collections.abc import Mapping
 from kernfed.methods import rooms
 from kernfed_server.methods.base import Workflow
 
-WORKFLOWS: Mapping[str, Workflow] = rooms.merged("kernfed_server.methods", "workflow", "WORKFLOWS")
+WORKFLOWS: Mapping[str, Workflow] = rooms.ByMethod("kernfed_server.methods", "workflow", "WORKFLOWS")

@@ -11,6 +11,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from kernfed.federation.messages.base import Reply
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule, StandardiseRequest
 from kernfed.jobs.client_file import StreamFile
 from kernfed.pki import folder as files
@@ -67,7 +68,7 @@ def task_readers(folder: Path) -> dict[str, tuple[tuple[bytes, ...], Read]]:
         task_id="job/1/x", job_id="job", step=request.step, payload=payload_to_proto(encode(request), 1), float_bits=64
     )
     runner = TaskRunner(
-        [StandardiseRequest],
+        Requests([StandardiseRequest]),
         lambda: {StandardiseRequest: _no_step},
         _no_job,
         _forget,

@@ -48,7 +48,7 @@ def look_again() -> None:
     plugins._all_points.cache_clear()
     plugins.points.cache_clear()
     plugins.owner.cache_clear()
-    rooms._rooms.cache_clear()
+    rooms.rooms.cache_clear()
 
 
 @contextlib.contextmanager

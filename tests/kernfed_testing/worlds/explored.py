@@ -24,7 +24,7 @@ from kernfed.errors import KernfedError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.events import EventKind, JobEvent
 from kernfed.federation.in_process import InProcessExchange
-from kernfed.federation.messages.catalogue import request_classes
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.jobs.client_file import load_client_file
 from kernfed.jobs.job_file import JobFile
 from kernfed_client.daemon.answering import Answering
@@ -176,7 +176,7 @@ class Explored:
             pass
 
         runner = TaskRunner(
-            request_classes(),
+            Requests.of_all_rooms(),
             lambda: STEPS,
             lambda job_id, job_folder: LocalJob(job_id, name, file, folder=job_folder),
             pass_all,

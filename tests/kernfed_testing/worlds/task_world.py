@@ -15,6 +15,7 @@ from kernfed.errors import (
     PolicyError,
 )
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.messages.data import (
     Centred,
     CentreRequest,
@@ -127,7 +128,9 @@ class World:
             self.refused.append((task.task_id, str(err)))
 
         self.refused: list[tuple[str, str]] = []
-        self.runner = TaskRunner(steps, lambda: steps, open_job, permit, record, refuse, state, max_body_bytes=1 << 16)
+        self.runner = TaskRunner(
+            Requests(steps), lambda: steps, open_job, permit, record, refuse, state, max_body_bytes=1 << 16
+        )
 
     def answer(
         self,

@@ -17,6 +17,7 @@ from kernfed.federation.events import EventKind
 from kernfed.federation.exchange import Call, Exchange, Fault
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import R, Request
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.quorum import Quorum
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import decode, encode
@@ -104,7 +105,7 @@ class Restarted(Forgetful):
             return self.jobs[LOSES]
 
         self.runner = TaskRunner(
-            STEPS, lambda: STEPS, open_job, nothing, nothing, nothing, self.folder, max_body_bytes=1 << 26
+            Requests(STEPS), lambda: STEPS, open_job, nothing, nothing, nothing, self.folder, max_body_bytes=1 << 26
         )
 
     def _answer(self, step: Any, job: LocalJob, request: Request[Any]) -> Any:

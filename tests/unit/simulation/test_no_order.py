@@ -15,6 +15,7 @@ from kernfed.errors import KernfedError, StepFailedError, error_from_reason
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.in_process import InProcessExchange
 from kernfed.federation.messages.base import Reply, Request
+from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.quorum import Quorum
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -108,7 +109,9 @@ def test_questions_in_no_order(tmp_path: Path, honest: dict[str, Answers], varia
     def nothing(*_: Any) -> None:
         pass
 
-    runner = TaskRunner(STEPS, lambda: STEPS, open_job, nothing, nothing, nothing, tmp_path, max_body_bytes=1 << 26)
+    runner = TaskRunner(
+        Requests(STEPS), lambda: STEPS, open_job, nothing, nothing, nothing, tmp_path, max_body_bytes=1 << 26
+    )
     replies, refused = 0, []
     for request in own[: draw.randrange(len(own))] + [draw.choice(draw.choice((own, everything))) for _ in range(60)]:
         payload = encode(request)

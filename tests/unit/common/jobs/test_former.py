@@ -280,7 +280,8 @@ def test_a_fault_of_the_method_is_not_said_to_be_of_the_former_job(
         raise ValueError("of its own")
 
     run(tmp_path, "first", job_text("fedavg", rounds=2))
-    monkeypatch.setitem(WORKFLOWS, "fedavg", replace(WORKFLOWS["fedavg"], run=fails))
+    broken = {**WORKFLOWS, "fedavg": replace(WORKFLOWS["fedavg"], run=fails)}
+    monkeypatch.setattr("kernfed_server.jobs.execute.WORKFLOWS", broken)
     with pytest.raises(ValueError, match="of its own"):
         run(tmp_path, "next", job_text("fedavg", "first", rounds=2))
 

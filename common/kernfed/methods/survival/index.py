@@ -1,0 +1,19 @@
+"""Written by `make docs`: what the room has."""
+
+from __future__ import annotations
+
+METHODS: tuple[str, ...] = (
+    "kaplan-meier",
+    "cox",
+)
+"""Keys of its methods, as `METHODS` of `method` has them."""
+
+STEPS: dict[str, str] = {
+    "cox.sums": "cox_messages",
+    "cox.end": "cox_messages",
+    "survival.times": "messages",
+}
+"""Wire names of its steps, each with the module of its request."""
+
+FIELDS: tuple[str, ...] = ()
+"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
