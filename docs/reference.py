@@ -50,7 +50,7 @@ def _sections(file: type[BaseModel]) -> dict[str, type[BaseModel]]:
     found = {file.__name__: file}
     for field in file.model_fields.values():
         for part in annotations_in(field.annotation):
-            if isinstance(part, type) and issubclass(part, BaseModel):
+            if isinstance(part, type) and issubclass(part, BaseModel) and part is not MethodSection:
                 found |= _sections(part)
     return found
 

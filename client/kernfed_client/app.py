@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+CONNECTS_FIRST_S = 3.0
+"""For so long the maths waits to be loaded, unless a session is open by then: the two would slow each other down."""
 DECISIONS_EVERY_S = 0.5
 """Between two looks for what people here decided."""
 
@@ -241,11 +244,15 @@ class ClientDaemon:
         """
         log.info("client starts", client=self.name, datasets=sorted(self._file.datasets), state=str(self._file.state))
 
+        connected = threading.Event()
+
         async def announce() -> None:
             await self.session.wait_connected()
+            connected.set()
             ready()
 
         def prepare() -> tuple[str, str]:
+            connected.wait(CONNECTS_FIRST_S)  # here, so that no task comes before it
             found: tuple[str, str] = _maths().prepare(self._file)
             gc.freeze()  # what was loaded stays: to look for what jobs leave costs little then
             return found

@@ -30,7 +30,11 @@ def configure(level: str = "info", log_format: str = "auto") -> None:
         )
     text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     last: structlog.types.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,  # others print local variables, and these hold rows
+        )
         if text
         else structlog.processors.JSONRenderer(sort_keys=False)
     )

@@ -69,6 +69,11 @@ def test_the_types_of_a_jobs_classes_are_those_of_the_code() -> None:
     ast.parse(writer["stub"]())
 
 
+def test_rooms_have_what_their_indexes_say() -> None:
+    """`make docs` has nothing to write into the rooms."""
+    assert runpy.run_path(str(ROOT / "tools" / "write_index.py"))["main"](["--check"]) == 0
+
+
 def test_a_changed_key_makes_a_page_stale(reference: ModuleType) -> None:
     """A default that differs from the model's is found."""
     text = page("jobs.md")

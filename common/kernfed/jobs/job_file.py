@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, model_validator
 
@@ -20,6 +20,8 @@ from kernfed.methods.shared_settings import AUTO
 from kernfed.section import ACCEPTED, Label, MethodSection, Section
 from kernfed.secure_sums.terms import FEWEST
 
+MAX_FILE_BYTES: Final = 1 << 30
+"""Largest file that a job may name, once packed."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 import numpy as np
 
@@ -17,13 +16,10 @@ from kernfed.columns.plan import ColumnPlan, columns_of, feature_names
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_file import PartitionFile, format_by_suffix
 from kernfed.jobs.former import read_former
-from kernfed.jobs.job_file import JobFile, named_files, parse_job
+from kernfed.jobs.job_file import MAX_FILE_BYTES, JobFile, named_files, parse_job
 from kernfed.methods.registry import method_of
 from kernfed.tables.raw_table import Source
 from kernfed.wording import listed
-
-MAX_BYTES: Final = 1 << 30
-"""Largest file that a job may name, once packed."""
 
 
 def attach_files(
@@ -90,8 +86,8 @@ def _packed(job: JobFile, name: str, path: Path) -> bytes:
         content = _packed_typed(job, name, path, job.data.plans)
     else:
         content = method_of(job.method).pack(path, tuple(job.data.features))
-    if len(content) > MAX_BYTES:
-        raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_BYTES}; use fewer points")
+    if len(content) > MAX_FILE_BYTES:
+        raise DataError(f"{path}: {len(content)} bytes once packed, more than {MAX_FILE_BYTES}; use fewer points")
     return content
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from kernfed.errors import ConfigError, UnavailableError, WireError
 from kernfed.files import Part
-from kernfed.jobs.job_file import JobFile, named_files
-from kernfed.jobs.named_files import MAX_BYTES
+from kernfed.jobs.job_file import MAX_FILE_BYTES, JobFile, named_files
 from kernfed_server.keeping.disk import opened
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -90,8 +89,8 @@ class Uploads:
             UnavailableError: The disk cannot take it.
         """
         path = self.path(sha256)
-        if not 1 <= size <= MAX_BYTES:
-            raise WireError(f"upload: {size} bytes announced; a file has 1 to {MAX_BYTES}")
+        if not 1 <= size <= MAX_FILE_BYTES:
+            raise WireError(f"upload: {size} bytes announced; a file has 1 to {MAX_FILE_BYTES}")
         if await asyncio.to_thread(_touch, path):
             return True
         try:

@@ -12,4 +12,4 @@ STEPS: dict[str, str] = {
 """Wire names of its steps, each with the module of its request."""
 
 FIELDS: tuple[str, ...] = ()
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

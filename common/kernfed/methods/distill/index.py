@@ -27,4 +27,4 @@ FIELDS: tuple[str, ...] = (
     "distill.start:pooled_penalty",
     "distill.start:target_mean",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

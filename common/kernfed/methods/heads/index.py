@@ -30,4 +30,4 @@ FIELDS: tuple[str, ...] = (
     "head.open:free_bias",
     "head.sophia:target_deviation",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

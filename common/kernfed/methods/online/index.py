@@ -38,4 +38,4 @@ FIELDS: tuple[str, ...] = (
     "online.shared_step:uncounted_from",
     "online.step:uncounted_from",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

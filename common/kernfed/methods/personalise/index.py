@@ -69,4 +69,4 @@ FIELDS: tuple[str, ...] = (
     "personalise.train_networks:num_folds",
     "personalise.watch_networks:network.batch_norm",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

@@ -47,4 +47,4 @@ FIELDS: tuple[str, ...] = (
     "reweight.measure:network.batch_norm",
     "reweight.mixture_ratios:map.law",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""

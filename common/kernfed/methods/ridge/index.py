@@ -32,4 +32,4 @@ FIELDS: tuple[str, ...] = (
     "newton.step:fold",
     "ridge.train_locally:alone",
 )
-"""Fields of these requests that releases before may not know; see `kernfed.federation.messages.later_fields`."""
+"""Fields of their requests that releases before may not know, as `later_fields` names them."""
