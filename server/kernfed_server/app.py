@@ -284,8 +284,8 @@ async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
 
 
 def _workflows() -> ModuleType:
-    """What runs jobs, with every method: takes as long to load as the start of all else, which does not wait for it."""
-    from kernfed_server.jobs import execute  # noqa: PLC0415  # loads every method
+    """What runs jobs, which the start of all else does not wait for; each method's room is loaded by its first job."""
+    from kernfed_server.jobs import execute  # noqa: PLC0415  # loads what all methods share
 
     return execute
 

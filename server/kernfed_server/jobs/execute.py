@@ -72,7 +72,7 @@ async def execute(
         fewest_are_here(cohort)
         if run.resumed is None:
             run.note_once(who_can_learn(len(cohort.clients)))
-    workflow = WORKFLOWS[job.method.name]
+    workflow = await asyncio.to_thread(WORKFLOWS.__getitem__, job.method.name)  # may load the method's room
     cohort.let_differ(workflow.spread(job.method))
     cohort.cap(job.cohort.max_share, acts=MAX_SHARE not in job.unused_keys())
     if "cohort.min_rows_fraction" not in job.unused_keys():
