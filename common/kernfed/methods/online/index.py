@@ -27,6 +27,7 @@ STEPS: dict[str, str] = {
 """Wire names of its steps, each with the module of its request."""
 
 FIELDS: tuple[str, ...] = (
+    "online.draw_dictionary:bounded",
     "online.draw_dictionary:gradual",
     "online.draw_dictionary:own_frequencies",
     "online.draw_dictionary:pooled",
