@@ -165,6 +165,17 @@ def test_names_and_order_of_classes_change_nothing(tmp_path: Path, method: str, 
         assert second[name] == pytest.approx(value, rel=1e-8, abs=1e-8), name
 
 
+@pytest.mark.parametrize("method", ["ofskl", "online"])
+def test_squares_of_two_classes_do_not_hang_on_which_is_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A stream's model begins midway between both classes, whatever they are called."""
+    if method not in METHODS:
+        pytest.skip("the method is not installed")
+    monkeypatch.setitem(METHODS, method, {**METHODS[method], "loss": "squared", "rounds": 4})
+    test_names_and_order_of_classes_change_nothing(tmp_path, method, "binary")
+
+
 @pytest.mark.parametrize("ridge", [1e-2, 1.0])
 @pytest.mark.parametrize("task", ["binary", "classification"])
 @pytest.mark.parametrize("method", BASE_RATES)

@@ -65,10 +65,10 @@ class OnlineClient:
         self.least_rows = job.file.policy.min_rows
         self.norm = request.norm
         low, span = request.target_low, request.target_span
-        limits = Limits.of(low, span, request.outlier_spans)
+        binary = TASKS[job.task].has_classes
+        limits = Limits.of(*((0.0, 1.0) if binary else (low, span)), request.outlier_spans)
         self.taker = taker_of(job, self.stream, self.scaled, limits)
         self.guard = Guard()
-        binary = TASKS[job.task].has_classes
         self.rules = LearnerRules(Mixing.UNIFORM, request.loss, 0.0, 1, 1.0, 0.0, low, span, binary)
         self.dictionary: Dictionary | None = None
         self._shared: Floats | None = None

@@ -76,7 +76,7 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
     task = setup.schema.task
     loss = _loss(settings, task)
     gate = Gate(cohort, run, strict=setup.strict)
-    low, high = (0.0, 1.0) if task is LearningTask.BINARY else (None, None)
+    low, high = _of_classes(settings, loss) if task is LearningTask.BINARY else (None, None)
     if task is LearningTask.REGRESSION and settings.target_range != "auto":
         low, high = settings.target_range
     norm = None if settings.row_norm == "auto" else settings.row_norm
@@ -100,6 +100,15 @@ async def _agree(setup: Setup, settings: StreamSettings, cohort: Cohort, run: Ru
         return agreed
     longest = max(math.ceil(o.num_stream_rows / taken[client]) for client, o in opened.items())
     return replace(agreed, longest=longest)
+
+
+def _of_classes(settings: StreamSettings, loss: Loss) -> tuple[float, float]:
+    """What becomes 0 and 1 where targets are 0 and 1.
+
+    A model begins at 0. With squares of kernels' predictions that is to lie midway between both classes, for else the
+    order of the classes would count; log-odds, and the network, begin midway by themselves.
+    """
+    return (0.5, 1.5) if loss is Loss.SQUARED and isinstance(settings, KernelStreamSettings) else (0.0, 1.0)
 
 
 def _pooled_frequencies(settings: StreamSettings, opened: Mapping[str, StreamOpened], run: Run) -> int:
