@@ -83,9 +83,9 @@ class TargetMoments(Reply):
 
     num_rows: Rows
     """Training rows of the client."""
-    mean: Annotated[Array, Shape("C")]
+    mean: Annotated[Array, Shape("C"), Exact()]
     """Per output, in the units of the data set's targets, or the share of a class."""
-    deviation: Annotated[Array, Shape("C")]
+    deviation: Annotated[Array, Shape("C"), Exact()]
     """Standard deviation per output, at least 0."""
 
     def contradictions(self, stated: Stated) -> Iterator[str]:

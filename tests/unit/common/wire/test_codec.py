@@ -103,6 +103,18 @@ def test_float32_on_the_wire() -> None:
     assert back.weights[0, 0] == np.float32(0.1)
 
 
+def test_means_and_deviations_of_what_a_file_holds_keep_their_digits() -> None:
+    """Whatever the job's precision; means of embeddings, whose features are of about size 1, are as wide as it says."""
+    named = {
+        f"{cls.__name__}.{f.name}": f.exact
+        for cls in CLASSES
+        for f in fields_of(cls)
+        if f.type is np.ndarray and f.name in {"mean", "deviation", "group_means", "target_mean", "sum_squares"}
+    }
+    assert len(named) > 3
+    assert {name for name, exact in named.items() if not exact} <= {"ClientEmbedding.mean"}
+
+
 def test_arrays_are_views_of_the_body() -> None:
     """Decoding copies no array."""
     payload = encode(LocalModel(num_rows=3, weights=np.ones((2, 1))))
