@@ -262,7 +262,7 @@ class DistillRequest(google.protobuf.message.Message):
     """Whether a client with kernel ridge regression first undoes what its own kernel and ridge shrink."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
+        """Of N public points and C outputs, in the units of the data set's targets, which may lie far from 0. Shape (N, C)."""
 
     def __init__(
         self,
@@ -291,7 +291,7 @@ class PublicPredictions(google.protobuf.message.Message):
     """Share of the client's rows that have no public point within a lengthscale of the job's kernel. From 0 to 1."""
     @property
     def predictions(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
+        """Of N public points and C outputs, in the units of the data set's targets, which may lie far from 0. Shape (N, C)."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class MeasureDistilledRequest(google.protobuf.message.Message):
     """Whether `personal` is a mean of this model and `local`, weighed by own rows that are kept apart."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
+        """Of N public points and C outputs, in the units of the data set's targets, which may lie far from 0. Shape (N, C)."""
 
     def __init__(
         self,
@@ -364,7 +364,7 @@ class KeepDistilledRequest(google.protobuf.message.Message):
     """Whether to keep a mean of both models, weighed by own rows that are kept apart."""
     @property
     def targets(self) -> kernfed.v1.tensor_pb2.Tensor:
-        """Of N public points and C outputs, in the units of the data set's targets. Shape (N, C)."""
+        """Of N public points and C outputs, in the units of the data set's targets, which may lie far from 0. Shape (N, C)."""
 
     def __init__(
         self,

@@ -618,6 +618,7 @@ class RatioSummary(google.protobuf.message.Message):
     TARGET_SQUARE_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     HELD_OUT_FIELD_NUMBER: builtins.int
+    TARGET_SPREAD_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
     total: builtins.float
@@ -658,6 +659,12 @@ class RatioSummary(google.protobuf.message.Message):
     def target_square(self) -> kernfed.v1.tensor_pb2.Tensor:
         """Weighted mean of their squares. Shape (C)."""
 
+    @property
+    def target_spread(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Weighted mean of the squared distances of the targets from `target_mean`, per output, which keeps its digits where
+        these lie far from 0; empty from earlier releases. At most 1,000,000 items.
+        """
+
     def __init__(
         self,
         *,
@@ -675,9 +682,10 @@ class RatioSummary(google.protobuf.message.Message):
         target_square: kernfed.v1.tensor_pb2.Tensor | None = ...,
         note: builtins.str = ...,
         held_out: builtins.float = ...,
+        target_spread: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["histogram", b"histogram", "target_mean", b"target_mean", "target_square", b"target_square"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bound", b"bound", "effective_rows", b"effective_rows", "greatest", b"greatest", "held_out", b"held_out", "histogram", b"histogram", "mean", b"mean", "note", b"note", "num_cut", b"num_cut", "num_rows", b"num_rows", "num_steps", b"num_steps", "target_mean", b"target_mean", "target_square", b"target_square", "total", b"total", "uncovered", b"uncovered"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bound", b"bound", "effective_rows", b"effective_rows", "greatest", b"greatest", "held_out", b"held_out", "histogram", b"histogram", "mean", b"mean", "note", b"note", "num_cut", b"num_cut", "num_rows", b"num_rows", "num_steps", b"num_steps", "target_mean", b"target_mean", "target_spread", b"target_spread", "target_square", b"target_square", "total", b"total", "uncovered", b"uncovered"]) -> None: ...
 
 Global___RatioSummary: typing_extensions.TypeAlias = RatioSummary
 

@@ -204,6 +204,7 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
     least = job.file.policy.min_rows
     facts = first.facts
     share = w / w.sum()
+    mean = share @ y
     return RatioSummary(
         num_rows=job.num_rows,
         total=facts.total,
@@ -215,10 +216,11 @@ def use_ratios(job: LocalJob, request: UseRatiosRequest) -> RatioSummary:
         uncovered=facts.uncovered,
         num_steps=facts.num_steps,
         histogram=told_counts(counts, least),
-        target_mean=share @ y,
+        target_mean=mean,
         target_square=share @ np.square(y),
         note=facts.note,
         held_out=facts.held_out,
+        target_spread=tuple((share @ np.square(y - mean)).tolist()),
     )
 
 

@@ -28,8 +28,8 @@ from kernfed.federation.messages.base import (
 )
 from kernfed.federation.messages.evaluation import Evaluation
 
-Targets = Annotated[Array, Shape("N", "C")]
-"""Of N public points and C outputs, in the units of the data set's targets."""
+Targets = Annotated[Array, Shape("N", "C"), Exact()]
+"""Of N public points and C outputs, in the units of the data set's targets, which may lie far from 0."""
 
 MOST_LEFT_OUT = 1000
 """Most rows of a client by which ridge and lengthscale are chosen."""

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from kernfed.arrays import Array
+import numpy as np
+
+from kernfed.arrays import Array, Floats
 from kernfed.federation.messages.base import (
     Exact,
     Kind,
@@ -246,10 +248,24 @@ class RatioSummary(Reply):
     held_out: float = 0.0
     """By how much the ratios are better than equal weights on rows held out, as a share of the divergence; 0 or less:
     no shift was found. 0 for label shift."""
+    target_spread: Annotated[tuple[float, ...], MaxLength(1_000_000)] = ()
+    """Weighted mean of the squared distances of the targets from `target_mean`, per output, which keeps its digits
+    where these lie far from 0; empty from earlier releases."""
+
+    @property
+    def spread(self) -> Floats:
+        """`target_spread`; where there is none, what `target_square` leaves of it. Shape (C,)."""
+        if self.target_spread:
+            return np.asarray(self.target_spread, dtype=np.float64)
+        mean = np.asarray(self.target_mean, dtype=np.float64)
+        found: Floats = np.maximum(self.target_square - np.square(mean), 0.0)
+        return found
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""
         del stated
+        if len(self.target_spread) not in (0, len(self.target_mean)) or min(self.target_spread, default=0.0) < 0:
+            yield f"{len(self.target_spread)} spreads for {len(self.target_mean)} means of targets, or one below 0"
         if self.num_cut > self.num_rows:
             yield f"{self.num_cut} ratios were cut down, of {self.num_rows} rows"
         if self.effective_rows > self.num_rows * (1 + _ROUNDING):

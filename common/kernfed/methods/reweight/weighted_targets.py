@@ -7,7 +7,9 @@ import math
 from kernfed.methods.reweight.messages import RatioSummary
 
 _SAME = 1e-3
-"""Part of mean and deviation up to which two moments of the same targets agree."""
+"""Part of the deviation up to which two moments of the same targets agree, and of the mean where squares tell it."""
+_ROUNDING = 1e-9
+"""Part of the mean up to which two means of the same targets agree."""
 
 
 def are_of_targets(told: RatioSummary, mean: float, deviation: float) -> bool:
@@ -22,8 +24,10 @@ def are_of_targets(told: RatioSummary, mean: float, deviation: float) -> bool:
         deviation: Of these, σ, above 0.
     """
     n, effective = max(told.num_rows, 1), max(told.effective_rows, 1.0)
-    slack = _SAME * (abs(mean) + deviation)
+    slack = _SAME * deviation + (_ROUNDING if told.target_spread else _SAME) * abs(mean)
     moved = float(told.target_mean[0]) - mean
     square = float(told.target_square[0]) - mean * (2 * moved + mean)
+    if told.target_spread:
+        square = told.target_spread[0] + moved**2
     within = abs(moved) <= deviation * math.sqrt(max(n / effective - 1, 0.0)) + slack
     return within and moved**2 - slack**2 <= square <= deviation**2 * n / math.sqrt(effective) + slack**2

@@ -275,6 +275,6 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     counted = job.counted(job.variant, told)
     weights = [float(counted[c]) for c in sorted(told)]
     mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
-    square = np.average([told[c].target_square for c in sorted(told)], axis=0, weights=weights)
-    deviation = np.sqrt(np.maximum(square - np.square(mean), 0.0))
+    squares = [told[c].spread + np.square(told[c].target_mean - mean) for c in sorted(told)]
+    deviation = np.sqrt(np.average(squares, axis=0, weights=weights))
     return NetworkScale(mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))
