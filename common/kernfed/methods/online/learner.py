@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kernfed.arrays import Floats
 from kernfed.maths.metrics import PROBABILITY_FLOOR
 from kernfed.methods.online import dictionary as online
-from kernfed.methods.online.losses import LOSSES, Loss
+from kernfed.methods.online.losses import LOSSES, Loss, StreamLoss
 from kernfed.methods.online.mixing.bins import Drawn, draw_bin
 from kernfed.methods.online.mixing.weights import TIE, Hedge, Tracking
 from kernfed.methods.online.own_model import OwnModel, tracking, tracking_arrays
@@ -116,6 +116,13 @@ class LearnerRules:
     binary: bool = False
     """Whether targets are 0 and 1, so that accuracy is tallied."""
 
+    @property
+    def cost(self) -> StreamLoss:
+        """The loss, of targets in the learner's scale."""
+        plain, low, span = LOSSES[self.loss], self.target_low, self.target_span
+        ends = (-low / span, (1.0 - low) / span) if self.binary else plain.ends
+        return plain if ends == plain.ends else replace(plain, ends=ends)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -180,7 +187,7 @@ class Learner:
         w = self.weights() if shared is None else shared
         mixed = float(w @ f)
         if self.own is not None and own_z is not None:
-            mixed = self.own.tell(own_z, f, mixed, LOSSES[rules.loss]).personal
+            mixed = self.own.tell(own_z, f, mixed, rules.cost).personal
         return rules.target_low + rules.target_span * float(LOSSES[rules.loss].served(mixed))
 
     def learn(self, rules: LearnerRules, batch: Batch, theta: Floats, shared: Floats | None = None) -> Learned:
@@ -194,7 +201,7 @@ class Learner:
         """
         f = online.predictions(batch.z, theta)
         y = (batch.y - rules.target_low) / rules.target_span
-        cost = LOSSES[rules.loss]
+        cost = rules.cost
         losses = cost.value(f, y[:, None])
         if rules.regularisation:
             losses = losses + rules.regularisation * np.square(theta).sum(axis=1)
@@ -239,7 +246,7 @@ class Learner:
         assert own_model is not None  # noqa: S101
         assert z is not None  # noqa: S101
         y = (batch.y - rules.target_low) / rules.target_span
-        cost, tally, alone = LOSSES[rules.loss], self.tally, self.alone
+        cost, tally, alone = rules.cost, self.tally, self.alone
         f = np.empty((len(y), len(self.kernel_losses)))
         targets, own, tolds = y.tolist(), batch.y.tolist(), batch.told.tolist()
         for t in range(len(y)):

@@ -35,6 +35,8 @@ class StreamLoss:
     """Its largest second derivative by f."""
     served: Callable[[Any], Any]
     """The prediction that a person sees: f itself, or the probability of 1."""
+    ends: tuple[float, float] = (0.0, 1.0)
+    """Least and largest target."""
 
 
 LOSSES: Mapping[Loss, StreamLoss] = {

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
-from kernfed.arrays import Array, Floats
+from kernfed.arrays import Array
 from kernfed.federation.messages.base import (
     Exact,
     Kind,
@@ -251,15 +249,6 @@ class RatioSummary(Reply):
     target_spread: Annotated[tuple[float, ...], MaxLength(1_000_000)] = ()
     """Weighted mean of the squared distances of the targets from `target_mean`, per output, which keeps its digits
     where these lie far from 0; empty from earlier releases."""
-
-    @property
-    def spread(self) -> Floats:
-        """`target_spread`; where there is none, what `target_square` leaves of it. Shape (C,)."""
-        if self.target_spread:
-            return np.asarray(self.target_spread, dtype=np.float64)
-        mean = np.asarray(self.target_mean, dtype=np.float64)
-        found: Floats = np.maximum(self.target_square - np.square(mean), 0.0)
-        return found
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """See `Reply.contradictions`."""

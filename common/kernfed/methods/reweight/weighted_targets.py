@@ -1,9 +1,12 @@
-"""Whether the means that a client states of its weighted targets can be of the targets that it stated before."""
+"""What a client states of its weighted targets: how they spread, and whether its targets can have such means."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from kernfed.arrays import Floats
 from kernfed.methods.reweight.messages import RatioSummary
 
 _SAME = 1e-3
@@ -31,3 +34,15 @@ def are_of_targets(told: RatioSummary, mean: float, deviation: float) -> bool:
         square = told.target_spread[0] + moved**2
     within = abs(moved) <= deviation * math.sqrt(max(n / effective - 1, 0.0)) + slack
     return within and moved**2 - slack**2 <= square <= deviation**2 * n / math.sqrt(effective) + slack**2
+
+
+def spread_of(told: RatioSummary) -> Floats:
+    """Weighted mean of the squared distances of a client's targets from their weighted mean, (C,).
+
+    Earlier releases told what squares are on average, of which little is left where targets lie far from 0.
+    """
+    if told.target_spread:
+        return np.asarray(told.target_spread, dtype=np.float64)
+    mean = np.asarray(told.target_mean, dtype=np.float64)
+    found: Floats = np.maximum(told.target_square - np.square(mean), 0.0)
+    return found

@@ -23,6 +23,7 @@ from kernfed.methods.reweight.messages import (
     WeightedGradientRequest,
     WeightedUpdateRequest,
 )
+from kernfed.methods.reweight.weighted_targets import spread_of
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.network_model import NetworkModel
 from kernfed.models.network_spec import NORM_RATE, NetworkSpec, decayed_entries, initial_parameters, norm_entries
@@ -275,6 +276,6 @@ def _target_scale(job: Reweighting) -> NetworkScale:
     counted = job.counted(job.variant, told)
     weights = [float(counted[c]) for c in sorted(told)]
     mean = np.average([told[c].target_mean for c in sorted(told)], axis=0, weights=weights)
-    squares = [told[c].spread + np.square(told[c].target_mean - mean) for c in sorted(told)]
+    squares = [spread_of(told[c]) + np.square(told[c].target_mean - mean) for c in sorted(told)]
     deviation = np.sqrt(np.average(squares, axis=0, weights=weights))
     return NetworkScale(mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -138,11 +138,11 @@ class Leeway:
 
 
 def most_cost(alone: float, mixed: float, loss: StreamLoss) -> float:
-    """Most that a prediction can cost more than another, for targets in [0, 1]: the losses' difference is a line there.
+    """Most that a prediction can cost more than another, for targets between the ends: the difference is a line there.
 
     Args:
         alone: The prediction that it is held against.
         mixed: The prediction.
-        loss: Squared or logistic.
+        loss: Squared or logistic, with the ends of its targets.
     """
-    return max(float(loss.value(mixed, y) - loss.value(alone, y)) for y in (0.0, 1.0))
+    return max(float(loss.value(mixed, y) - loss.value(alone, y)) for y in loss.ends)
