@@ -45,6 +45,8 @@ class Odd:
     step: str
     what: str
     """Reply and field."""
+    looks: int = 0
+    """How often they were compared."""
     of: int = 0
     """How often the clients' numbers told of a direction at all."""
     times: int = 0

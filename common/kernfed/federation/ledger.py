@@ -227,6 +227,7 @@ class Ledger:
     def _compare(self, request: Request[R], replies: Mapping[str, R]) -> None:
         """Remember the client whose directions point another way than those of all others, or are much longer."""
         two = len(replies) == len(self._stated) == 2  # with more, the others tell who is odd
+        begun = any(odd.looks for clients in self._odd.values() for odd in clients.values())
         for field in request.reply.directions if two or len(replies) >= FEWEST else ():
             arrays = {client: getattr(reply, field) for client, reply in replies.items()}
             begins = getattr(request, field, None)
@@ -242,10 +243,11 @@ class Ledger:
                 continue
             rows = [self._rows(client) for client in arrays]
             reach = [request.reach(num) for num in rows]
-            found = compared(list(arrays.values()), before, reach=reach, weights=rows)
+            found = compared(list(arrays.values()), before, reach=reach, weights=rows, begun=begun)
             of_field = self._odd.setdefault(place, {})
             for client in arrays:
                 odd = of_field.setdefault(client, Odd(client, request.step, what))
+                odd.looks += 1
                 odd.of += found.tells
             if found.odd is None:
                 continue

@@ -21,13 +21,22 @@ _AGREE = 0.5
 _AGAINST = -0.3
 """Cosine to the mean of the others below which an array points against them."""
 _AGREE_WELL = 0.85
-"""The others' cosines from which on they agree so well..."""
+"""The others' cosines from which on they agree so well, as two have to where a model moved before, for two agree by
+chance..."""
 _AWAY = 0.4
 """...that an array stands out which does not point against them, but has a cosine below this one."""
 _LONG = 8.0
 """An array so many times as long as the longest of the others stands out, whichever way it points."""
 _CANCELLED = 0.2
 """Norm of the sum over the sum of the norms, below which arrays cancel: of these one always points against the rest."""
+_CANCELLED_BEGUN = 0.4
+"""The same where a model moved before: of three such arrays one points against two that agree by chance, as they would
+in one dimension of two."""
+_SHORT = 0.5
+"""An array shorter than so much of any other is of a client that is near its own optimum, as one of many rows is; which
+way it points tells nothing."""
+_UNLIKE = 3.0
+"""Times the rows of another from which on one may point elsewhere: it goes further, and is less led by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ def compared(
     *,
     reach: Sequence[float] | None = None,
     weights: Sequence[float] | None = None,
+    begun: bool = False,
 ) -> Comparison:
     """Look for the one array that points another way than all others, or is much longer than all others.
 
@@ -68,7 +78,8 @@ def compared(
         arrays: Of one shape and finite, in float64 or float32.
         before: Where they come from, of the same shape; None: 0.
         reach: How far each may honestly go, beside the others, above 0; None: they all go as far.
-        weights: What each counts for in the sum, above 0; None: they all count alike.
+        weights: What each counts for in the sum, above 0: rows; None: they all count alike.
+        begun: Whether a model moved before, so that it may be near its optimum.
     """
     if len(arrays) < FEWEST:
         return Comparison()
@@ -86,13 +97,16 @@ def compared(
     longest, least = int(lengths.argmax()), int(cosines.argmin())
     if lengths[longest] > _LONG * np.delete(lengths, longest).max():
         return odd(longest, against=False)
-    parts_of_sum = sizes if weights is None else sizes * np.array(weights)
-    common = np.einsum("i,ij->j", parts_of_sum / parts_of_sum.sum(), parts)
-    if np.sqrt(np.einsum("j,j->", common, common)) < _CANCELLED:
+    rows = np.ones(len(sizes)) if weights is None else np.array(weights)
+    common = np.einsum("i,ij->j", sizes * rows / np.einsum("i,i->", sizes, rows), parts)
+    if np.sqrt(np.einsum("j,j->", common, common)) < (_CANCELLED_BEGUN if begun else _CANCELLED):
         return Comparison()
-    if cosines[least] < _AWAY:
+    long_enough = lengths[least] >= _SHORT * np.delete(lengths, least).min()
+    alike = rows.max() <= _UNLIKE * rows.min()
+    if long_enough and cosines[least] < (_AWAY if alike else _AGAINST):
         agreed = _to_rest(np.delete(parts, least, axis=0)).min()
-        if agreed >= (_AGREE if cosines[least] < _AGAINST else _AGREE_WELL):
+        of_two_others = begun and len(arrays) == FEWEST
+        if agreed >= (_AGREE if cosines[least] < _AGAINST and not of_two_others else _AGREE_WELL):
             return odd(least, against=True)
     return Comparison(tells=True)
 

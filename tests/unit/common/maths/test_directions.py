@@ -76,11 +76,40 @@ def test_where_arrays_cancel_or_differ_nobody_is_named() -> None:
 def test_what_cancels_is_the_sum_that_is_formed() -> None:
     """Means over rows of a large client and of two small ones at their optimum cancel by their rows alone."""
     small = alike(2, noise=0.1)
-    arrays = [-(small[0] + small[1]) / 10, *small]
+    arrays = [-(small[0] + small[1]) / 3, *small]
     odd = compared(arrays).odd
     assert odd is not None
     assert odd.index == 0
-    assert not compared(arrays, weights=[400.0, 40.0, 40.0]).tells
+    assert not compared(arrays, weights=[120.0, 40.0, 40.0]).tells
+
+
+def test_a_client_that_is_near_its_own_optimum_is_not_odd() -> None:
+    """One of many rows that points against two small ones is short; and two point alike by chance at times."""
+    small = alike(2, noise=0.6)
+    short = -0.1 * (small[0] + small[1]) + 0.02 * alike(3)[2]
+    assert compared([small[0], small[1], short], weights=[60.0, 60.0, 600.0]).odd is None
+    long = 4.0 * short
+    odd = compared([small[0], small[1], long], weights=[60.0, 60.0, 60.0]).odd
+    assert odd is not None
+    assert odd.index == 2
+    assert compared([small[0], small[1], long], weights=[60.0, 60.0, 60.0], begun=True).odd is None
+
+
+def test_a_client_of_many_more_rows_may_point_elsewhere() -> None:
+    """Numbers of -1 stand out among clients of as many rows; one that takes more steps than they goes another way."""
+    arrays = alike(4)
+    arrays[2] = -np.ones((40, 2))
+    assert compared(arrays, weights=[60.0, 60.0, 120.0, 60.0]).odd is not None
+    assert compared(arrays, weights=[60.0, 60.0, 600.0, 60.0]).odd is None
+
+
+def test_where_a_model_moved_before_a_flip_among_four_is_found() -> None:
+    """The sum of three that agree and one of the other sign is half as long as all, and does not count as cancelled."""
+    arrays = alike(4)
+    arrays[1] = -arrays[1]
+    odd = compared(arrays, begun=True).odd
+    assert odd is not None
+    assert odd.index == 1
 
 
 def test_large_arrays_are_looked_at_in_part() -> None:
