@@ -74,6 +74,7 @@ def mirrored(path: Path) -> list[Path]:
     return [folder / f"{name}.py", folder / f"__{name}__.py", folder / name / "__init__.py"]
 
 
+@pytest.mark.slow
 def test_every_test_says_in_a_sentence_what_it_shows() -> None:
     """No test is without a docstring that ends as a sentence does."""
     silent = [

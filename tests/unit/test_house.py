@@ -14,6 +14,8 @@ import pytest
 from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.places import ROOT
 
+pytestmark = pytest.mark.slow
+"""What `make lint` looks at too, and takes a process that reads the whole house each time."""
 FLOORS = ("common/kernfed", "server/kernfed_server", "client/kernfed_client", "simulation/kernfed_simulation")
 
 

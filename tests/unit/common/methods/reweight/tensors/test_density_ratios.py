@@ -43,6 +43,7 @@ def test_the_default_is_near_the_true_ratio_of_gaussians() -> None:
     assert found.gain > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divergence", [Divergence.UKL, Divergence.LOGISTIC, Divergence.ROBUST, Divergence.PU])
 def test_every_divergence_finds_the_ratio(divergence: Divergence) -> None:
     """By gradient steps on the linear model, 1000 rows: better than ratios of 1 by a third."""
