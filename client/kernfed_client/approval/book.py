@@ -75,6 +75,20 @@ class Decided:
     """Digest of what was signed, which the words are about."""
     words: tuple[Decision, ...] = ()
 
+    def of(self, submission: str) -> Decided:
+        """What counts for a job of this id whose submission has the digest `submission`.
+
+        All of it, where it was said of this submission. Of what was said while nobody had signed the job, that which
+        holds it up: whoever refuses a job does not want it signed either, and an approval was not of what is signed.
+        """
+        if self.submission == submission:
+            return self
+        verdict = self.last(Word.APPROVE, Word.REFUSE)
+        held = [verdict] if verdict is not None and verdict.word is Word.REFUSE else []
+        held += [said for said in [self.last(Word.PAUSE, Word.RESUME)] if said is not None and said.word is Word.PAUSE]
+        words = () if self.submission else tuple(sorted(held, key=lambda said: said.number))
+        return Decided(submission, words)
+
     def last(self, *words: Word) -> Decision | None:
         """The last of some words; None: none was said."""
         return next((said for said in reversed(self.words) if said.word in words), None)
@@ -106,6 +120,13 @@ class Entry:
     why_over: str = ""
     told: int = 0
     """Number of the last decision that has its line in the audit log."""
+    ended: int = 0
+    """Number of the last decision on a run of the job that is over. An approval among them is of that run alone."""
+
+    def approval(self, decided: Decided) -> Decision | None:
+        """The word that lets this run of the job through, unless it was refused later; None: nobody said it."""
+        said = decided.last(Word.APPROVE)
+        return said if said is not None and said.number > self.ended else None
 
     def state(self, decided: Decided, *, known: bool) -> State:
         """What becomes of it.
@@ -119,7 +140,7 @@ class Entry:
             return State.REFUSED
         if self.over:
             return State.OVER
-        if self.asks and verdict is None and not known:
+        if self.asks and self.approval(decided) is None and not known:
             return State.ASKS
         return State.PAUSED if held is not None and held.word is Word.PAUSE else State.RUNS
 
@@ -205,9 +226,7 @@ class Book:
         """
         try:
             with self._deciding():
-                before = self.decided(entry.job)
-                if before.submission != entry.submission:
-                    before = Decided(entry.submission)
+                before = self.decided(entry.job).of(entry.submission)
                 number = before.words[-1].number + 1 if before.words else 1
                 when = datetime.now(UTC).isoformat(timespec="seconds")
                 said = Decision(number, word, why, user_name(), when, remember)

@@ -98,7 +98,7 @@ class Approvals:
                 said = decided and decided.last(Word.REFUSE)
                 why = clean(said.why)[:MAX_WHY] if said else ""
                 raise SiteRefusedError(f"people at this site refused the job{f': {why}' if why else ''}")
-            if answered:
+            if answered and state is not State.ASKS and decided is not None:
                 return
             if state is State.PAUSED:
                 self._waiting.add(entry.job)
@@ -117,6 +117,27 @@ class Approvals:
         """Whether a job waits for somebody here, as far as is known without a look at the disk."""
         with self._lock:
             return job_id in self._waiting
+
+    def knows(self, job_id: str) -> bool:
+        """Whether a job was let through the gate, and is not over: else each of its tasks goes through it again."""
+        with self._lock:
+            entry = self._entries.get(job_id)
+            return entry is not None and not entry.over
+
+    def withholds(self, job_id: str) -> bool:
+        """Whether no reply of a job may leave now: it is refused, or the audit log lacks words that were said of it."""
+        with self._lock:
+            entry, seen = self._entries.get(job_id), self._decided.get(job_id)
+            try:
+                mark = self._book.mark(job_id)
+            except OSError:
+                return True
+            if entry is None or seen is None or seen[0] != mark:
+                return bool(mark)
+            if (decided := seen[1]) is None:
+                return True
+            unheard = bool(decided.words) and decided.words[-1].number > entry.told
+            return unheard or entry.state(decided, known=False) is State.REFUSED
 
     def over(self, job_id: str, why: str) -> None:
         """The coordinator ended a job."""
@@ -137,8 +158,8 @@ class Approvals:
         """
         found = []
         with self._lock:
-            for entry in [entry for entry in self._entries.values() if not entry.over]:
-                state, _ = self._judge(entry)
+            # All are judged before anything is told: where the log takes no line, no news is lost.
+            for entry, state in [(e, self._judge(e)[0]) for e in list(self._entries.values()) if not e.over]:
                 newly = state is State.REFUSED and entry.job not in self._refused
                 if newly:
                     self._refused.add(entry.job)
@@ -169,7 +190,7 @@ class Approvals:
         except ConfigError as err:  # what was said may have been a refusal
             log.error("a job waits, for what was decided on it cannot be read", job_id=entry.job, error=str(err))
             return None
-        return decided if decided.submission == entry.submission else Decided()
+        return decided.of(entry.submission)
 
     def _noted(self, task: task_pb2.Task, job: SignedJob | None) -> Entry:
         """The job of a task in the book, where it is put at its first task."""
@@ -181,18 +202,38 @@ class Approvals:
         if entry is None or entry.submission != submission:
             entry = self._new(task, job, submission)
             self._make_room(entry)
+            self._decided.pop(entry.job, None)
             self._note(entry)
-            if asks and not (self._approve == "known" and self._book.knows(entry.plan)):
-                log.warning(
-                    "a job asks to run here",
-                    job_id=entry.job,
-                    operator=entry.operator,
-                    method=entry.method,
-                    look=f"kernfed-client jobs show {entry.job}",
+            self._tell_asks(entry)
+        elif entry.over:  # it runs again
+            decided = self._read(entry)
+            ended = decided.words[-1].number if decided is not None and decided.words else entry.told
+            self._note(
+                replace(
+                    entry,
+                    over="",
+                    why_over="",
+                    began="",
+                    asks=asks,
+                    ended=ended,
+                    since=self._stamp(),
+                    last=self._stamp(),
                 )
-        elif entry.over or entry.asks != asks or now - datetime.fromisoformat(entry.last) > _NOTED_EVERY:
-            self._note(replace(entry, over="", why_over="", asks=asks, last=self._stamp()))
+            )
+            self._tell_asks(self._entries[entry.job])
+        elif entry.asks != asks or now - datetime.fromisoformat(entry.last) > _NOTED_EVERY:
+            self._note(replace(entry, asks=asks, last=self._stamp()))
         return self._entries[task.job_id]
+
+    def _tell_asks(self, entry: Entry) -> None:
+        if entry.asks and not (self._approve == "known" and self._book.knows(entry.plan)):
+            log.warning(
+                "a job asks to run here",
+                job_id=entry.job,
+                operator=entry.operator,
+                method=entry.method,
+                look=f"kernfed-client jobs show {entry.job}",
+            )
 
     def _new(self, task: task_pb2.Task, job: SignedJob | None, submission: str) -> Entry:
         file = None if job is None else job.file
@@ -233,7 +274,7 @@ class Approvals:
             kept.pop(job_id, None)
 
     def _begin(self, entry: Entry, decided: Decided | None) -> None:
-        by_plan = entry.asks and (decided is None or decided.last(Word.APPROVE) is None)
+        by_plan = entry.asks and (decided is None or entry.approval(decided) is None)
         if by_plan:  # nobody said a word on this job
             self._record(entry, Decision(0, Word.APPROVE, KNOWN_PLAN, KNOWN_PLAN, self._stamp()))
         log.info("job begins", job_id=entry.job, operator=entry.operator, method=entry.method, by_known_plan=by_plan)

@@ -15,7 +15,7 @@ from kernfed.jobs.client_file import ClientFile, load_client_file
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed.wording import clean
 from kernfed_client.approval import job_plan
-from kernfed_client.approval.book import MAX_WHY, Book, Decided, Entry, State, Word, find
+from kernfed_client.approval.book import MAX_WHY, Book, Entry, State, Word, find
 from kernfed_client.approval.job_plan import JobPlan, plan_of
 from kernfed_client.daemon.audit_report import NOT_PROVEN
 from kernfed_client.daemon.policy import Policy
@@ -139,9 +139,7 @@ _STANDS = {
 
 
 def _listed(entry: Entry, book: Book, file: ClientFile) -> ListedJob:
-    decided, known = book.decided(entry.job), book.knows(entry.plan)
-    if decided.submission != entry.submission:
-        decided = Decided()
+    decided, known = book.decided(entry.job).of(entry.submission), book.knows(entry.plan)
     return ListedJob(
         job=entry.job,
         name=entry.name,

@@ -61,6 +61,8 @@ class Answering:
         self._ending = 0
         """Jobs that are over, and whose state is still to be dropped."""
         self._line: Outgoing | None = None
+        self._withheld: set[str] = set()
+        """Tasks whose replies leave once the audit log has what people decided on their jobs."""
 
     @property
     def step_names(self) -> Sequence[str]:
@@ -87,13 +89,19 @@ class Answering:
     def disconnected(self, unfinished: Sequence[str] = ()) -> None:
         """There is no line any more; `unfinished` are the tasks whose requests were still arriving."""
         self._line = None
+        self._withheld.clear()
         for task_id in unfinished:
             self._intake.leave(task_id)
         for task_id in self._outbox.failed(ApprovalError.reason):  # it may be decided by the time of the next line
             self._outbox.drop(task_id)
 
     def _send_answer(self, task_id: str) -> None:
-        if self._line is not None and self._outbox.holds(task_id):
+        if self._line is None or not self._outbox.holds(task_id):
+            return
+        job = self._outbox.reply_of(task_id)
+        if job is not None and self._approvals is not None and self._approvals.withholds(job):
+            self._withheld.add(task_id)
+        else:
             frame, body = self._outbox.frame(task_id)
             self._line.put(frame, body)
 
@@ -118,7 +126,8 @@ class Answering:
             self._submissions.used(task.job_id)
         moves_state = self._runner.moves_state(task.step)
         # The state on disk has the answer to its last step, and knows whether there were later ones.
-        if self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):
+        known = self._approvals is None or self._approvals.knows(task.job_id)
+        if known and self._outbox.answers(task) and not (moves_state and self._outbox.restored(task.task_id)):
             if self._outbox.delivered(task.task_id):  # any other is on its way already
                 self._outbox.asked(task.task_id)
                 self._send_answer(task.task_id)
@@ -188,11 +197,17 @@ class Answering:
                 self._tell_decided([task.job_id])  # meanwhile
 
     def decided(self, news: Sequence[News]) -> None:
-        """People at the site decided on jobs: what waited for it is asked again, and nothing leaves of one refused."""
+        """People at the site decided on jobs: what waited for it is asked again, and nothing leaves of one refused.
+
+        Called after each look at what they decided, once the audit log has all of it.
+        """
         for job in news:
             if job.refused:
                 for task_id in self._outbox.of_job(job.job_id):
                     self._drop_answer(task_id)
+        withheld, self._withheld = self._withheld, set()
+        for task_id in sorted(withheld):
+            self._send_answer(task_id)
         for i in range(0, len(news), MAX_DECIDED_JOBS):
             self._tell_decided([job.job_id for job in news[i : i + MAX_DECIDED_JOBS]])
 

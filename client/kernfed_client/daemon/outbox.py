@@ -81,6 +81,11 @@ class Outbox:
         """Keep a failure until it is acknowledged."""
         self._entries[failure.task_id] = Entry(job_id, None, failure, 0.0, failure.request_sha256)
 
+    def reply_of(self, task_id: str) -> str | None:
+        """The job of a task that is answered by a reply; None: it is not answered, or it failed."""
+        entry = self._entries.get(task_id)
+        return None if entry is None or entry.payload is None else entry.job_id
+
     def failed(self, reason: str) -> list[str]:
         """Tasks that failed for a reason, of which the coordinator has not said that it knows."""
         kept = self._entries.items()

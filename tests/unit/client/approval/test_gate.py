@@ -44,9 +44,10 @@ class Site:
     def ask(self, number: int = 1, signed: str = "", *, answered: bool = False, operator: str = "ann") -> str:
         """Ask a task of a job; gives the reason of its refusal, or nothing."""
         job = Signed(operator, "1", "2", NOON, (signed or str(number)).encode())
+        proven = None if signed == "nobody" else SignedJob(job, parse_job(TEXT), text=TEXT)
         task = task_pb2.Task(job_id=f"demo-{number}", submitted_by=operator, method="probe")
         try:
-            self.approvals.admit(task, SignedJob(job, parse_job(TEXT), text=TEXT), answered=answered)
+            self.approvals.admit(task, proven, answered=answered)
         except KernfedError as err:
             return err.reason
         return ""
@@ -121,9 +122,77 @@ def test_a_damaged_decision_holds_the_job_up(tmp_path: Path) -> None:
     site.say(Word.REFUSE)
     next((site.book.folder / "decided").iterdir()).write_text("{")
     task = task_pb2.Task(job_id="demo-1", submitted_by="ann", method="probe")
-    with pytest.raises(ApprovalError) as caught:
-        site.approvals.admit(task, SignedJob(Signed("ann", "1", "2", NOON, b"1"), None, text=TEXT))
-    assert str(tmp_path) not in caught.value.public
+    for answered in (False, True):
+        with pytest.raises(ApprovalError) as caught:
+            site.approvals.admit(
+                task, SignedJob(Signed("ann", "1", "2", NOON, b"1"), None, text=TEXT), answered=answered
+            )
+        assert str(tmp_path) not in caught.value.public
+    assert site.approvals.withholds("demo-1")
+
+
+@pytest.mark.parametrize("approve", ["all", "manual"])
+def test_a_refusal_outlasts_a_signature_and_an_approval_does_not(tmp_path: Path, approve: Approve) -> None:
+    """What holds an unsigned job up holds the signed one up, over a restart too; approval and later words are anew."""
+    site = Site(tmp_path, approve)
+    for number, words in ((1, [Word.REFUSE]), (2, [Word.PAUSE]), (3, [Word.APPROVE]), (4, [Word.REFUSE, Word.APPROVE])):
+        site.ask(number, signed="nobody")
+        for word in words:
+            site.say(word, number)
+    asks = WAITS if approve == "manual" else ""
+    for _ in range(2):
+        assert [site.ask(number) for number in (1, 2, 3, 4)] == [REFUSED, WAITS, asks, asks]
+        site.start()
+    site.say(Word.APPROVE, 1)
+    site.say(Word.APPROVE, 2)
+    site.say(Word.RESUME, 2)
+    assert [site.ask(number) for number in (1, 2)] == ["", ""]
+    assert site.lines[-3:] == [("demo-1", "approve"), ("demo-2", "approve"), ("demo-2", "resume")]
+
+
+def test_an_approval_is_of_one_run(tmp_path: Path) -> None:
+    """A job that is over and comes back asks anew, over restarts; a refusal and a plan that is known hold on."""
+    site = Site(tmp_path)
+    site.ask()
+    site.say(Word.APPROVE)
+    assert site.ask() == ""
+    site.approvals.over("demo-1", "succeeded")
+    assert (site.ask(), site.ask(answered=True)) == (WAITS, WAITS)
+    site.start()
+    assert site.ask() == WAITS
+    site.say(Word.APPROVE)
+    assert site.ask() == ""
+    site.say(Word.REFUSE)
+    site.approvals.over("demo-1", "failed")
+    assert site.ask() == REFUSED
+    site.say(Word.APPROVE, remember=True)
+    assert site.ask() == ""
+    site.approvals.over("demo-1", "succeeded")
+    assert site.ask() == WAITS
+    site.approve = "known"
+    site.start()
+    assert site.ask() == ""
+
+
+def test_no_news_is_lost_where_the_log_takes_no_line(tmp_path: Path) -> None:
+    """Of two jobs that wait, one whose word has no line holds the news of the other up, and both are told later."""
+    site = Site(tmp_path)
+    assert [site.ask(number) for number in (1, 2)] == [WAITS, WAITS]
+    for number in (1, 2):
+        site.say(Word.APPROVE, number)
+    room = [1]
+
+    def one_line(entry: Entry, said: Decision) -> None:
+        if not room:
+            raise OSError("no space")
+        room.pop()
+
+    site.approvals._record = one_line
+    with pytest.raises(OSError, match="no space"):
+        site.approvals.news()
+    assert [site.approvals.withholds(f"demo-{number}") for number in (1, 2)] == [False, True]
+    room.append(1)
+    assert site.approvals.news() == [News("demo-1", refused=False), News("demo-2", refused=False)]
 
 
 def test_a_known_plan_runs_at_once(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from kernfed.v1 import federation_service_pb2 as pb
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
 from kernfed.wire.frames import MAX_TEXT
-from kernfed_client.approval.gate import News
+from kernfed.wire.outgoing import Outgoing
+from kernfed_client.approval.book import Book, Decision, Entry, Word
+from kernfed_client.approval.gate import Approvals, News
 from kernfed_client.daemon.answering import Answering
 from kernfed_client.daemon.tasks import Answered
 
@@ -163,6 +167,9 @@ class Held:
     def held(self, job_id: str) -> bool:
         return not self.free
 
+    def knows(self, job_id: str) -> bool:
+        return True
+
 
 class Failing(AtOnce):
     """A worker whose work is refused, since the job waits for people."""
@@ -221,3 +228,49 @@ def test_acknowledgements_of_what_was_never_sent_fill_no_log() -> None:
         assert logs == []
         asking.tasks.acknowledged(task_pb2.TaskAck(task_id="job/1/learn", refused="no" * 5000))
     assert [(entry["task_id"], len(entry["why"])) for entry in logs] == [("job/1/learn", MAX_TEXT)]
+
+
+@pytest.mark.parametrize("word", [Word.REFUSE, Word.RESUME])
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_reply_waits_for_the_line_of_a_decision(tmp_path: Path, word: Word, *, restored: bool) -> None:
+    """While the log lacks a word on a job, no reply of it leaves, new or kept; then it leaves, or is dropped."""
+    book, full = Book(tmp_path), True
+
+    def record(entry: Entry, said: Decision) -> None:
+        if full:
+            raise OSError("no space")
+
+    tasks = Answering(Learner(), AtOnce(), approvals=Approvals(book, "all", record))  # type: ignore[arg-type]
+    asked = task_pb2.Task(task_id="job/1/look", job_id="job", step="look")
+    tasks._approvals.admit(asked, None)  # type: ignore[union-attr]
+    tasks._outbox.add_reply(asked, encode(Echo(num_rows=1, values=np.ones(1))), 0.0)
+    book.decide(book.entries()[0], word, "")
+    if restored:
+        tasks._approvals = Approvals(book, "all", record)
+        tasks._outbox._entries[asked.task_id].restored = True
+    line = Outgoing()
+    tasks.connected(line)
+    assert tasks.begin(asked) is None
+    assert line.backlog == 0
+    with pytest.raises(OSError, match="no space"):
+        tasks._approvals.news()  # type: ignore[union-attr]
+    full = False
+    news = tasks._approvals.news()  # type: ignore[union-attr]
+    assert line.backlog == 0
+    tasks.decided(news)
+    left = pb.ConnectRequest.FromString(asyncio.run(line.next()) or b"") if line.backlog else None
+    assert (left is not None and left.WhichOneof("frame") == "reply") is (word is Word.RESUME)
+    assert tasks._outbox.holds(asked.task_id) is (word is Word.RESUME)
+
+
+def test_a_reply_of_a_job_that_is_over_is_not_told_again(tmp_path: Path) -> None:
+    """A run that comes after the end of a job goes through the gate, also where an answer is still kept."""
+    approvals = Approvals(Book(tmp_path), "all", lambda _entry, _said: None)
+    tasks = Answering(Learner(), AtOnce(), approvals=approvals)  # type: ignore[arg-type]
+    asked = task_pb2.Task(task_id="job/1/look", job_id="job", step="look")
+    approvals.admit(asked, None)
+    tasks._outbox.add_reply(asked, encode(Echo(num_rows=1, values=np.ones(1))), 0.0)
+    approvals.over("job", "succeeded")
+    tasks.begin(asked)
+    assert asked.task_id in tasks.busy_task_ids
+    assert not tasks._outbox.holds(asked.task_id)
