@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kernfed.arrays import Array
-from kernfed.errors import SecureSumError
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.sums import (
     BOX_BYTES,
@@ -51,9 +50,8 @@ def masked(step: Callable[[Any, Any], Reply]) -> Callable[[LocalJob, MaskedReque
 
     def run(job: LocalJob, request: MaskedRequest) -> MaskedTerm:
         terms = request.terms
-        weight = terms.weight_of.get(job.client) if len(terms.weights) == len(terms.clients) else None
-        if weight is None:
-            raise SecureSumError("the weights of this secure sum are not of its members, or this client is none")
+        terms.check_member(job.client)
+        weight = terms.weight_of[job.client]
         reply = step(job, request.bare)
         words = [encode(getattr(reply, name), weight, terms.exponent) for name in request.summed]
         return job.memory(SumSeats).here.mask(request, np.concatenate(words))

@@ -252,10 +252,8 @@ def _check_share(terms: SumTerms, names: Sequence[str], me: str, trusted: Set[st
 
     Where only some members are trusted, it is not nearly this client's term among these.
     """
-    if len(terms.weights) != len(terms.clients):
-        raise SecureSumError("the weights of this secure sum are not of its members")
     weights = terms.weight_of
-    if me not in weights or not set(names) <= weights.keys():
+    if not {me, *names} <= weights.keys():
         raise SecureSumError("the terms that this secure sum is said to be of are not of its members")
     others = [weights[name] for name in names if name != me]
     whole = weights[me] + sum(others) - max(others, default=0.0)

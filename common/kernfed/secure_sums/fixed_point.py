@@ -20,6 +20,9 @@ MOST_BITS = 61
 """Of a sum of weighted terms, so that it fits a signed word with a bit to spare."""
 LEAST_EXPONENT, MOST_EXPONENT = -512, 512
 """Of the bound 2^e of a term."""
+EXPONENT_STEP = 8
+"""Exponents are multiples of this. A client that refuses a bound tells that its numbers are beyond it; so whoever asks
+with many bounds learns the size of its largest number to a factor of 2^8, and no closer."""
 
 
 def encode(numbers: Array, weight: float, exponent: int) -> Words:
@@ -63,14 +66,14 @@ def decode(words: Words, exponent: int) -> Floats:
 
 
 def exponent_of(bound: float) -> int:
-    """The least e with |x| <= 2^e for all numbers up to a bound.
+    """The least e, a multiple of `EXPONENT_STEP`, with |x| <= 2^e for all numbers up to a bound.
 
     Raises:
         OutOfRangeError: The bound is not a finite number above 0, or beyond what an exponent says.
     """
     if not 0.0 < bound < np.inf:
         raise OutOfRangeError(f"a secure sum needs a bound on its terms, and {bound:g} is none")
-    exponent = int(np.ceil(np.log2(bound)))
+    exponent = EXPONENT_STEP * int(np.ceil(np.log2(bound) / EXPONENT_STEP))
     if not LEAST_EXPONENT <= exponent <= MOST_EXPONENT:
         raise OutOfRangeError(f"terms up to {bound:.3g} in size are out of the range of a secure sum")
     return exponent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Gathering:
         self._deals = {name: deals[name] for name in sorted(deals)}
         self._context = deal_context(job, sum_id, members)
         self.least = threshold(len(members))
+        self.faults: tuple[str, ...] = ()
+        """What was wrong in the shares of `sum` and did it no harm, for people."""
 
     @property
     def dealers(self) -> tuple[str, ...]:
@@ -58,15 +60,27 @@ class Gathering:
                 found[dealer] = deal.boxes[others.index(client)]
         return found
 
-    def wrong_shares(self, answerer: str, included: Sequence[str], shares: Sequence[bytes]) -> list[str]:
-        """Dealers whose share from a client is not what they dealt to it, by their own word."""
-        wrong = []
-        for dealer, share in zip(self.dealers, shares, strict=True):
-            of_key = dealer not in set(included)
-            place = self._names.index(answerer) + len(self._names) * of_key
-            if share_digest(self._context, answerer, share) != self._deals[dealer].digests[place]:
-                wrong.append(dealer)
-        return wrong
+    def _fitting(
+        self, place: int, included: Collection[str], shares: Mapping[str, Sequence[bytes]]
+    ) -> dict[str, bytes]:
+        """The shares of what a dealer dealt that are what it says it dealt, by who answered with them."""
+        dealer = self.dealers[place]
+        digests = self._deals[dealer].digests[len(self._names) * (dealer not in included) :]
+        return {
+            client: found[place]
+            for client, found in shares.items()
+            if share_digest(self._context, client, found[place]) == digests[self._names.index(client)]
+        }
+
+    def _unfit(self, fitting: Mapping[str, Mapping[str, bytes]], answered: Collection[str]) -> Iterator[str]:
+        """Whom to look at: a dealer whose word most answers contradict, or else who answered with other shares."""
+        doubted = {dealer for dealer, fit in fitting.items() if 2 * len(fit) <= len(answered)}
+        for dealer in sorted(doubted):
+            yield f"the shares that {dealer} dealt do not fit what it says of them; look at that client"
+        for client in sorted(answered):
+            dealers = sorted(dealer for dealer in fitting.keys() - doubted if client not in fitting[dealer])
+            if dealers:
+                yield f"{client} sent a share that is not what {listed(dealers)} dealt to it; look at {client}"
 
     def sum(self, terms: Mapping[str, Words], request: bytes, shares: Mapping[str, Sequence[bytes]]) -> Words:
         """The sum of the terms.
@@ -74,19 +88,25 @@ class Gathering:
         Args:
             terms: Masked, of those included.
             request: Digest of what is summed.
-            shares: Of those who answered for these terms, each in the order of the dealers; they passed `wrong_shares`.
+            shares: Of those who answered for these terms, each in the order of the dealers. Of what a dealer dealt,
+                those count that are what it says of them.
 
         Raises:
-            SecureSumError: Too few shares, a secret that is not what was dealt, or masks that do not cancel.
+            SecureSumError: Too few shares, a secret that is not what was dealt, or masks that do not cancel; names who
+                is at fault.
         """
         if len(shares) < self.least:
             raise SecureSumError(
                 f"{len(shares)} clients helped to take masks away, and {self.least} of {len(self._members)} are needed"
             )
+        fitting = {dealer: self._fitting(place, terms, shares) for place, dealer in enumerate(self.dealers)}
+        self.faults = tuple(self._unfit(fitting, shares))
+        if any(len(fit) < self.least for fit in fitting.values()):
+            raise SecureSumError("; ".join(self.faults))
         context = self.context(request)
         total = added(list(terms.values()))
-        for place, dealer in enumerate(self.dealers):
-            secret = self._secret({client: found[place] for client, found in shares.items()})
+        for dealer in self.dealers:
+            secret = self._secret(fitting[dealer])
             if dealer in terms:
                 if own_digest(self._context, secret) != self._deals[dealer].own:
                     raise SecureSumError(f"the shares that {dealer} dealt do not fit together; look at that client")

@@ -214,7 +214,7 @@ class SumTerms(google.protobuf.message.Message):
     sum: builtins.str
     """Id of the sum. At most 256 characters."""
     exponent: builtins.int
-    """e: numbers up to 2^e in size are summed as whole multiples of 2^(e - 61). From -512 to 512."""
+    """e, a multiple of 8: numbers up to 2^e in size are summed as whole multiples of 2^(e - 61). From -512 to 512."""
     @property
     def clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Members that dealt their shares, in the order of names. At most 65,536 items."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from kernfed.arrays import Array
+from kernfed.errors import SecureSumError
 from kernfed.federation.messages.base import (
     MaxLength,
     Message,
@@ -25,7 +26,7 @@ from kernfed.federation.messages.base import (
     fields_of,
     validate,
 )
-from kernfed.secure_sums.fixed_point import LEAST_EXPONENT, MOST_EXPONENT, WORD
+from kernfed.secure_sums.fixed_point import EXPONENT_STEP, LEAST_EXPONENT, MOST_EXPONENT, WORD
 from kernfed.secure_sums.shamir import SIZE
 from kernfed.secure_sums.terms import CANARY, DIGEST, TAG_BYTES
 
@@ -130,12 +131,32 @@ class SumTerms(Message):
     weights: Annotated[tuple[float, ...], MaxLength(MOST_MEMBERS), Range(0, 1)]
     """Of each of them; they add up to 1 at most."""
     exponent: Annotated[int, Range(LEAST_EXPONENT, MOST_EXPONENT)]
-    """e: numbers up to 2^e in size are summed as whole multiples of 2^(e - 61)."""
+    """e, a multiple of 8: numbers up to 2^e in size are summed as whole multiples of 2^(e - 61)."""
 
     @property
     def weight_of(self) -> dict[str, float]:
-        """Weight of each client."""
+        """Weight of each client.
+
+        Raises:
+            SecureSumError: They are not of the members.
+        """
+        if len(self.weights) != len(self.clients):
+            raise SecureSumError("the weights of this secure sum are not of its members")
         return dict(zip(self.clients, self.weights, strict=True))
+
+    def check_member(self, client: str) -> None:
+        """See that a client may send a term.
+
+        Raises:
+            SecureSumError: It is none of the members, or the bound would tell how large its numbers are.
+        """
+        if client not in self.weight_of:
+            raise SecureSumError("the weights of this secure sum leave this client out")
+        if self.exponent % EXPONENT_STEP:
+            raise SecureSumError(
+                f"the bound of this secure sum is 2^{self.exponent}, which would tell how large this client's numbers "
+                f"are; exponents are multiples of {EXPONENT_STEP}. Look at the coordinator"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

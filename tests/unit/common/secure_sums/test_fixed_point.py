@@ -32,8 +32,8 @@ def test_out_of_range_is_refused(bad: float) -> None:
 
 
 def test_a_bound_becomes_an_exponent() -> None:
-    """The least power of two that holds it; no bound is none."""
-    assert [exponent_of(b) for b in (1.0, 1.5, 8.0, 8.1, 0.25)] == [0, 1, 3, 4, -2]
+    """The least power of 2^8 that holds it; no bound is none."""
+    assert [exponent_of(b) for b in (1.0, 1.5, 256.0, 256.1, 0.25, 2.0**-8)] == [0, 8, 8, 16, 0, -8]
     for none in (0.0, np.inf, -1.0, 1e300):
         with pytest.raises(OutOfRangeError):
             exponent_of(none)

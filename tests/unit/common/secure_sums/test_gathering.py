@@ -146,13 +146,31 @@ def test_a_request_that_was_altered_for_one_client_is_found() -> None:
         gathering.sum(terms, REQUEST, shares)
 
 
-def test_an_altered_share_is_found_by_its_digest() -> None:
-    """A share that is not what was dealt is named with its dealer; the others are not."""
-    table = sit(3)
-    shares = table.shares("abc", "abc")
-    bent = [shares["a"][0], bytes([shares["a"][1][0] ^ 1]) + shares["a"][1][1:], shares["a"][2]]
-    assert table.gathering.wrong_shares("a", "abc", shares["a"]) == []
-    assert table.gathering.wrong_shares("a", "abc", bent) == ["b"]
+def test_an_altered_share_names_who_sent_it() -> None:
+    """The sum is formed without it where enough are right, and otherwise ends; its dealer is not blamed."""
+    table = sit(5)
+    names = "abcde"
+    shares = table.shares(names, names)
+    assert np.array_equal(table.gathering.sum(table.masked, REQUEST, shares), added(list(table.plain.values())))
+    assert table.gathering.faults == ()
+    altered = bytes([shares["a"][1][0] ^ 1]) + shares["a"][1][1:]
+    shares["a"] = (shares["a"][0], altered, *shares["a"][2:])
+    assert np.array_equal(table.gathering.sum(table.masked, REQUEST, shares), added(list(table.plain.values())))
+    said = "a sent a share that is not what b dealt to it; look at a"
+    assert table.gathering.faults == (said,)
+    del shares["e"]
+    with pytest.raises(SecureSumError, match=f"^{said}$"):
+        table.gathering.sum(table.masked, REQUEST, shares)
+
+
+def test_a_dealer_that_vouches_for_other_shares_is_named() -> None:
+    """Where most answers contradict its digests, they are right and the dealer is not: it alone is named."""
+    table = sit(5)
+    deals = {n: table.seats[n].deal(table.members) for n in "abcde"}
+    bent = replace(deals["b"], digests=tuple(bytes(16) for _ in deals["b"].digests))
+    lying = Gathering(JOB, SUM, table.members, deals | {"b": bent})
+    with pytest.raises(SecureSumError, match=r"^the shares that b dealt do not fit what it says of them; look at that"):
+        lying.sum(table.masked, REQUEST, table.shares("abcde", "abcde"))
 
 
 def test_shares_that_do_not_fit_name_their_dealer() -> None:

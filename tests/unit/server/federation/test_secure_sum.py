@@ -228,6 +228,17 @@ def test_numbers_beyond_the_bound_leave_their_client_out(world: World, monkeypat
     assert world.mean().included == ("ann", "bob", "dan")
 
 
+def test_a_size_cannot_be_asked_by_halves(world: World) -> None:
+    """A bound between the steps of exponents is refused by who is asked, whatever its numbers are."""
+
+    def near(request: Any) -> Any:
+        terms = getattr(request, "terms", None)
+        return request if terms is None else replace(request, terms=replace(terms, exponent=9))
+
+    with pytest.raises(QuorumNotMetError, match=r"cat: SECURE_SUM_FAILED: the bound of this secure sum is 2\^9, w"):
+        world.mean(change=near)
+
+
 def test_a_sum_that_is_nearly_one_term_is_refused(world: World) -> None:
     """A client whose weight is more than nine tenths sends nothing."""
     with pytest.raises(QuorumNotMetError, match=r"cat: REFUSED_BY_POLICY: \d+% of the weight"):
