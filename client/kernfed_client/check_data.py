@@ -209,10 +209,13 @@ def _policy_notes(
     steps: dict[str, list[str]] = {}
     for step in plan.steps:
         for kind in step.refused:
-            steps.setdefault(kind, []).append(step.step)
-    return False, foreseen + [
-        f"policy.allow lacks {kind}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
-        for kind, asked in steps.items()
+            steps.setdefault(f"policy.allow lacks {kind}", []).append(step.step)
+        for kind in step.clear:
+            steps.setdefault(f"policy.secure_sum.require lets no {kind} leave in the clear", []).append(step.step)
+    refused = any(step.surely and (step.refused or step.clear) for step in plan.steps)
+    return refused, foreseen + [
+        f"{why}: this client refuses {listed(asked, 5, more=', ...')}, where the job asks it"
+        for why, asked in steps.items()
     ]
 
 

@@ -9,10 +9,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, EntryPoints, PackageNotFoundError, entry_points, version
+from importlib.metadata import (
+    Distribution,
+    EntryPoint,
+    EntryPoints,
+    PackageNotFoundError,
+    distribution,
+    distributions,
+    entry_points,
+    version,
+)
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -31,6 +42,8 @@ FEATURES: Final = "kernfed.features"
 """Group of `kernfed.features.outside.Frequencies`, each by the name of the law."""
 GROUPS: Final = (METHODS, "kernfed_server.methods", "kernfed_client.methods", "kernfed_simulation.methods")
 GROUPS_OF_PARTS: Final = (MODELS, TABLES, FEATURES)
+_OURS: Final = ("kernfed", "kernfed_server", "kernfed_client", "kernfed_simulation")
+_ENDINGS: Final = (".py", ".so", ".pyd")
 
 T = TypeVar("T")
 
@@ -80,10 +93,14 @@ class Point:
         if self.faults:
             raise self.refuse(self.faults, "install a release of it that fits, or uninstall it")
         try:
-            return importlib.import_module(module)
+            found = importlib.import_module(module)
         except Exception as err:  # whatever a stranger's module does as it is loaded
             problem = f"{module} cannot be loaded ({type(err).__name__}: {err})"
             raise self.refuse(problem, "mend, update or uninstall it") from err
+        if module in _written(self.plugin.name) and owner(module) != self.plugin:
+            problem = f"{module} was loaded from {found.__file__}, which is no file of it"
+            raise self.refuse(problem, "move that off the interpreter's path, or uninstall one of the two")
+        return found
 
     def object(self, kind: type[T] | None = None) -> T:
         """What the point names.
@@ -130,11 +147,67 @@ def find(group: str, name: str) -> Point | None:
 
 @functools.cache
 def owner(module: str) -> Plugin | None:
-    """The package from outside that a module belongs to; None: the project's own, or nobody's."""
+    """The package from outside that a module belongs to; None: the project's own, or nobody's.
+
+    Whose it is say the files that installers wrote down: first those of packages that name entry points of ours, then
+    those of all others. Where an installer wrote down no module, as for one that is edited in place, a package has what
+    lies beside its entry points.
+    """
+    every = [point for group in (*GROUPS, *GROUPS_OF_PARTS) for point in points(group)]
+    for plugin in sorted({point.plugin for point in every}):
+        if (path := _written(plugin.name).get(module)) is not None:
+            return plugin if _is_from(module, path) else None
     top = module.partition(".")[0]
-    of_top = [point for group in (*GROUPS, *GROUPS_OF_PARTS) for point in points(group)]
-    of_top = [point for point in of_top if point.module.partition(".")[0] == top]
-    return max(of_top, key=lambda p: _shared(p.module, module)).plugin if of_top else None
+    if top in _OURS:
+        return None
+    beside = [p for p in every if p.module.partition(".")[0] == top and not _written(p.plugin.name)]
+    if beside:
+        return max(beside, key=lambda p: _shared(p.module, module)).plugin
+    plugin, path = _everywhere().get(module, (None, ""))
+    return plugin if _is_from(module, path) else None
+
+
+def is_strange(module: str) -> bool:
+    """Whether a module is neither the project's own nor of a package that is installed here."""
+    return module.partition(".")[0] not in _OURS and owner(module) is None
+
+
+@functools.cache
+def _written(name: str) -> Mapping[str, str]:
+    """Modules of a package, by the list of files that its installer wrote, and where they are; empty: it has none."""
+    try:
+        return _modules(distribution(name))
+    except PackageNotFoundError:
+        return {}
+
+
+@functools.cache
+def _everywhere() -> Mapping[str, tuple[Plugin, str]]:
+    """Modules of all packages, whether they name entry points of ours or not."""
+    found: dict[str, tuple[Plugin, str]] = {}
+    for dist in distributions():
+        plugin = Plugin(dist.name, dist.version)
+        for module, path in _modules(dist).items():
+            found.setdefault(module, (plugin, path))  # the path's first counts
+    return found
+
+
+def _modules(dist: Distribution) -> dict[str, str]:
+    """Modules of a package by the list of its files, and where they are."""
+    found = {}
+    for path in dist.files or ():
+        *folders, file = path.parts
+        name = file.partition(".")[0]
+        dotted = folders if name == "__init__" else [*folders, name]
+        if path.suffix in _ENDINGS and dotted and all(part.isidentifier() for part in dotted):
+            found[".".join(dotted)] = str(dist.locate_file(path))
+    return found
+
+
+def _is_from(module: str, path: str) -> bool:
+    """Whether a module is not loaded, or from this file."""
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    return loaded is None or os.path.realpath(loaded) == os.path.realpath(path)
 
 
 def installed() -> Mapping[Plugin, tuple[str, ...]]:

@@ -27,6 +27,7 @@ WORST = {
     "reweight fedavg": ["reweight.local_update.networks all -1"],
     "reweight own": [
         "reweight.gradient.gradients x 3 more each time",
+        "reweight.gradient.gradients x 1000",
         "reweight.use_ratios.target_mean x -1",
         "reweight.use_ratios.target_square x 3 more each time",
     ],

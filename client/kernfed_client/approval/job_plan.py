@@ -24,6 +24,7 @@ from kernfed.methods.base import Needs
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
 from kernfed.wording import clean, listed
 from kernfed_client.approval.plan_digest import digest_of
+from kernfed_client.daemon.policy import sent_in_the_clear
 
 TELLS = {
     Kind.SUMMARY: "row and class counts, class names, means and deviations of columns, distances between rows",
@@ -60,6 +61,8 @@ class PlannedStep:
     """Arrays that come to this client with it, which follow from what other clients sent, or from the job."""
     refused: list[str]
     """Kinds among them that the policy here refuses."""
+    clear: list[str]
+    """Kinds among them that leave in the clear, where the policy lets them leave in secure sums alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ def _step(
         bytes=None if None in counts or _lists(request.reply) else size,
         brings=[_shown(field, sizes) for field in _arrays(request)],
         refused=[k.value for k in request.kinds if k not in policy.allow and (surely or k in DEFAULT_KINDS)],
+        clear=[kind.value for kind in sent_in_the_clear(request, policy)],
     )
 
 
@@ -232,7 +236,9 @@ def as_table(plan: JobPlan) -> RenderableType:
     table.add_column("policy")
     telling = [step for step in plan.steps if step.kinds]
     for step in telling[:_MOST_STEPS]:
-        verdict = f"refuses {', '.join(step.refused)}" if step.refused else "allows"
+        verdict = f"refuses {', '.join([*step.refused, *(f'{kind} in the clear' for kind in step.clear)])}"
+        if not (step.refused or step.clear):
+            verdict = "allows"
         size = "" if step.bytes is None else f"{step.bytes:,}"
         name = step.step if step.surely else f"{step.step} (where asked)"
         table.add_row(*map(Text, (name, ", ".join(step.kinds), ", ".join(step.holds) or "numbers", size, verdict)))

@@ -11,7 +11,7 @@ from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.jobs.client_file import PolicySection
 from kernfed.jobs.held_to import asked_of
 from kernfed.jobs.job_file import JobFile
-from kernfed.jobs.plugins_used import plugins_behind, refuse_unnamed
+from kernfed.jobs.plugins_used import plugins_behind, refuse_strange, refuse_unnamed
 from kernfed.methods.registry import steps_of
 from kernfed.pki.submission import Signed
 from kernfed.wording import listed
@@ -128,6 +128,7 @@ class Policy:
                 "or let this client's administrator lower policy.min_cohort"
             )
         self._check_step(request.step, method)
+        refuse_strange(request)
         for plugin, why in plugins_behind(request):
             refuse_unnamed(plugin, section.plugins, why)
         self._check_kinds(request)
@@ -148,8 +149,7 @@ class Policy:
                 "its administrator can add it to policy.allow"
             )
 
-        seen = [kind for kind in request.kinds if kind not in IN_THE_CLEAR]
-        if self._section.secure_sum.require and seen and not _is_masked(request):
+        if seen := sent_in_the_clear(request, self._section):
             raise PolicyError(
                 f"step {request.step} sends {', '.join(seen)} in the clear, and this client sends it in secure sums "
                 'alone; set privacy.sums = "secure" in the job where its method has them, or let this client\'s '
@@ -180,5 +180,7 @@ class Policy:
             )
 
 
-def _is_masked(request: Request[Any] | type[Request[Any]]) -> bool:
-    return issubclass(request if isinstance(request, type) else type(request), MaskedRequest)
+def sent_in_the_clear(request: Request[Any] | type[Request[Any]], section: PolicySection) -> list[Kind]:
+    """Kinds that the answer to a request has in the clear, where the policy lets them leave in secure sums alone."""
+    masked = issubclass(request if isinstance(request, type) else type(request), MaskedRequest)
+    return [kind for kind in request.kinds if section.secure_sum.require and not masked and kind not in IN_THE_CLEAR]

@@ -136,6 +136,21 @@ def refuse_others(asked: Sequence[str], allowed: Sequence[str]) -> None:
         refuse_unnamed(ours, allowed, "the job uses it")
 
 
+def refuse_strange(request: Request[Any] | type[Request[Any]]) -> None:
+    """Refuse a step of which nobody can say whose it is, so that no key of the client file lets it run.
+
+    Raises:
+        PolicyError: Names the step and its module.
+    """
+    module = (type(request) if isinstance(request, Request) else request).__module__
+    if plugins.is_strange(module):
+        raise PolicyError(
+            f"the step {request.step} is of the module {module}, which no package that is installed here has among its "
+            "files; its administrator can install the package whose it is, and name that in policy.plugins",
+            public=f"the step {request.step} is of no package that is installed at this client",
+        )
+
+
 def refuse_unnamed(plugin: Plugin, allowed: Sequence[str], why: str) -> None:
     """Refuse what a package from outside would do here where the client file does not name it.
 

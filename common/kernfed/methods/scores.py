@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from kernfed.maths.scores.interval import Z
 from kernfed.methods.finding import UNLESS_NONE, Finding
 from kernfed.metric_names import METRICS
 from kernfed.wording import listed, with_error
 
-SURE = 1.96
-"""Standard errors beyond which a difference is told of as one."""
 _NAMED = 6
 """Clients that a sentence names."""
 
@@ -45,8 +44,8 @@ class GainOf:
 
     @property
     def sure(self) -> int:
-        """1: better by more than `SURE` standard errors; -1: worse by more; 0: nobody can tell."""
-        return (self.gain > SURE * self.error) - (self.gain < -SURE * self.error)
+        """1: better by more than `Z` standard errors; -1: worse by more; 0: nobody can tell."""
+        return (self.gain > Z * self.error) - (self.gain < -Z * self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Verdict:
     """Standard error of that, by the clients' test rows."""
     clients: int
     better: tuple[str, ...] = ()
-    """Clients at which it is better by more than `SURE` standard errors."""
+    """Clients at which it is better by more than `Z` standard errors."""
     worse: tuple[str, ...] = ()
 
     @property
@@ -111,7 +110,7 @@ class Verdict:
         """As a sentence goes on."""
         way = "better" if self.gain >= 0 else "worse"
         told = f"{way} than {self.called} by {with_error(abs(self.gain), self.error)}"
-        if abs(self.gain) <= SURE * self.error:
+        if abs(self.gain) <= Z * self.error:
             told += ", which is within its errors"
         at = [
             f"{word} at {len(names)}: {listed(names, _NAMED, more=' and {left} more')}"

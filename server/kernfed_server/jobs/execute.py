@@ -138,12 +138,13 @@ async def _carry_out(
         _refuse_far_off(job, cohort, run)
     except NumericalError as err:
         run.tell_odd()
-        if cohort.loudest is not None:
-            err.args = (f"{err}. {cohort.loudest.words}",)
+        of_run = cohort.loudest is None and isinstance(err, DivergedError)
+        if of_run and "method." not in str(err) and (keys := _step_keys(job)):
+            err.args = (f"{err}; lower {' or '.join(keys)}",)
+        if (named := cohort.loudest or cohort.largest) is not None:
+            err.args = (f"{err}. {named.words}",)
         if not isinstance(err, DivergedError):
             raise
-        if cohort.loudest is None and "method." not in str(err) and (keys := _step_keys(job)):
-            err.args = (f"{err}; lower {' or '.join(keys)}",)
         if run.former:
             err.args = (f"{err}. {_began(run)}",)
         good = await _last_good(err, run)

@@ -40,6 +40,8 @@ def write_package(
     for path, text in (modules or {}).items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(text)
+    listed = [f"{info.name}/METADATA", *(modules or ())]
+    (info / "RECORD").write_text("".join(f"{path},,\n" for path in listed))
 
 
 def look_again() -> None:
@@ -48,6 +50,8 @@ def look_again() -> None:
     plugins._all_points.cache_clear()
     plugins.points.cache_clear()
     plugins.owner.cache_clear()
+    plugins._written.cache_clear()
+    plugins._everywhere.cache_clear()
     rooms.rooms.cache_clear()
 
 

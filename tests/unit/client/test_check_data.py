@@ -236,3 +236,17 @@ def test_columns_of_few_values_are_told_before_a_job(site: Path) -> None:
         notes[columns] = [note for note in json.loads(done.stdout)["notes"] if "policy.few_values" in note]
     assert [len(found) for found in notes.values()] == [0, 1]
     assert "columns 'age', 'cp': so few values" in notes['features = ["age", "sex", "cp"]'][0]
+
+
+def test_what_may_leave_in_secure_sums_alone_is_foreseen(site: Path) -> None:
+    """A job whose steps send it in the clear would be refused, with the key; so would one whose steps lack a kind."""
+    config = site / "client.toml"
+    text = config.read_text()
+    for policy, why in (
+        ("[policy.secure_sum]\nrequire = true\n", "policy.secure_sum.require lets no gradient leave in the clear: "),
+        ('[policy]\nallow = ["summary", "mean_embedding", "metric"]\n', "policy.allow lacks gradient: "),
+    ):
+        config.write_text(text + policy)
+        checked = json.loads(run(HEART / "newton.toml", "--config", config, "--json").stdout)
+        assert checked["refused"]
+        assert [note for note in checked["notes"] if note.startswith(why)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,17 +38,49 @@ def test_what_is_installed_is_told_with_its_release() -> None:
 
 def test_a_module_has_an_owner() -> None:
     """Modules of the package's own are its, those of the project and of strangers nobody's."""
-    assert plugins.owner("acme_parts.steps.deep") == ACME
+    assert plugins.owner("acme_parts.rooms") == ACME
     assert plugins.owner("acme_partsother") is None
     assert plugins.owner("kernfed.methods.ridge.method") is None
+    strange = {name: plugins.is_strange(name) for name in ("acme_parts.gone", "acme_parts", "kernfed.plugins", "numpy")}
+    assert strange == {"acme_parts.gone": True, "acme_parts": False, "kernfed.plugins": False, "numpy": False}
 
 
 def test_packages_that_share_a_name_are_told_apart(site: Path) -> None:
-    """Of two packages in one namespace the one with the nearer module owns it."""
-    write_package(site, "acme-more", {"kernfed.methods": {"more": "acme_parts.more.rooms"}})
+    """In one namespace each package owns its files, and one that is edited in place what lies beside its points."""
+    more = {"acme_parts/more/rooms/__init__.py": "", "kernfed/methods/more/__init__.py": ""}
+    write_package(site, "acme-more", {"kernfed.methods": {"more": "acme_parts.more.rooms"}}, more)
+    write_package(site, "acme-edited", {"kernfed.methods": {"edited": "acme_parts.edited.rooms"}})
     look_again()
-    assert plugins.owner("acme_parts.more.rooms.method") == Plugin("acme-more", "1.0")
-    assert plugins.owner("acme_parts.rooms.method") == ACME
+    assert plugins.owner("acme_parts.more.rooms") == Plugin("acme-more", "1.0")
+    assert plugins.owner("kernfed.methods.more") == Plugin("acme-more", "1.0")
+    assert plugins.owner("acme_parts.edited.rooms.method") == Plugin("acme-edited", "1.0")
+    assert plugins.owner("acme_parts.rooms") == ACME
+
+
+def test_a_package_of_two_top_modules_owns_both(site: Path) -> None:
+    """What its entry points do not name is its too; of a package without any, its own."""
+    modules = {"deal_rooms/__init__.py": "", "deal_words/messages.py": ""}
+    write_package(site, "deal", {"kernfed.methods": {"deal": "deal_rooms"}}, modules)
+    write_package(site, "lib", {}, {"lib_words.py": ""})
+    look_again()
+    owners = {plugins.owner(name) for name in ("deal_rooms", "deal_words.messages")}
+    assert owners == {Plugin("deal", "1.0")}
+    assert plugins.owner("lib_words") == Plugin("lib", "1.0")
+
+
+def test_a_module_of_the_same_name_elsewhere_is_not_the_package(site: Path, tmp_path_factory: Any) -> None:
+    """What lies ahead of it on the path is refused with both places, and owned by nobody."""
+    ahead = tmp_path_factory.mktemp("ahead")
+    (ahead / "acme_parts").mkdir()
+    (ahead / "acme_parts" / "__init__.py").write_text("SIX = 7\n")
+    with on_path(ahead):
+        point = plugins.find(plugins.MODELS, "acme.tree/1")
+        assert point is not None
+        with pytest.raises(
+            ConfigError, match=r"acme-parts 1\.2 .*acme_parts was loaded from .*, which is no file of it"
+        ):
+            point.object(int)
+        assert plugins.is_strange("acme_parts")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernfed.arrays import Flags, Floats, Integers
-
-Z = 1.959963984540054
-"""Standard errors to each side of a 95 % interval."""
+from kernfed.maths.scores.interval import Z
 
 
 @dataclass(frozen=True, slots=True)

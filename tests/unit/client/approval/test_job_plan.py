@@ -57,6 +57,21 @@ def test_the_plan_of_a_secure_job_has_masked_terms_in_place_of_models() -> None:
     assert not {"ridge.masked_solve", "sums.keys", "sums.deal", "sums.unmask"} & told[1].keys()
 
 
+def test_the_plan_counts_what_leaves_in_secure_sums_alone() -> None:
+    """Steps that would send in the clear what `secure_sum.require` holds back are refused, and masked ones are not."""
+    text = JOB.replace('"newton"', '"dkrr"\nridge = 0.1').replace('"a", "b"', '"a", "b", "c"')
+    policy = PolicySection.model_validate({"secure_sum": {"require": True}})
+    clear, secure = (
+        plan_of(parse_job(f"{text}\n[privacy]\nsums = {way}\n"), policy) for way in ('"clear"', '"secure"')
+    )
+    told = [{step.step: step.clear for step in plan.steps if step.surely} for plan in (clear, secure)]
+    assert told[0]["ridge.local_solve"] == ["model_update"]
+    assert told[1]["ridge.masked_solve"] == []
+    console = Console(file=io.StringIO(), width=200)
+    console.print(as_table(clear))
+    assert "refuses model_update in the clear" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_every_kind_and_method_has_its_words() -> None:
     """Each kind of information is explained, and the steps that a method surely asks are among those of its plan."""
     assert set(TELLS) == set(Kind)

@@ -152,7 +152,7 @@ def test_an_altered_share_names_who_sent_it() -> None:
     names = "abcde"
     shares = table.shares(names, names)
     assert np.array_equal(table.gathering.sum(table.masked, REQUEST, shares), added(list(table.plain.values())))
-    assert table.gathering.faults == ()
+    assert not table.gathering.faults
     altered = bytes([shares["a"][1][0] ^ 1]) + shares["a"][1][1:]
     shares["a"] = (shares["a"][0], altered, *shares["a"][2:])
     assert np.array_equal(table.gathering.sum(table.masked, REQUEST, shares), added(list(table.plain.values())))
