@@ -43,6 +43,7 @@ class JobQueue:
             jobs_per_client=self._jobs_per_client,
             settled=settled,
             endless={job_id for job_id, a in self.active.items() if a.holds_clients and is_endless(a.file)},
+            held={i: a.info.waiting_for for i, a in self.active.items() if a.holds_clients and a.info.waiting_for},
         )
         found = []
         for job_id, decision in decisions.items():

@@ -58,6 +58,7 @@ def plan(
     jobs_per_client: int = 1,
     settled: bool = True,
     endless: Collection[str] = (),
+    held: Mapping[str, str] | None = None,
 ) -> dict[str, Start | Wait]:
     """Decide for every queued job.
 
@@ -69,6 +70,7 @@ def plan(
         settled: Whether clients had the time to connect since the coordinator started; until then a job without named
             clients waits, so that a restart does not shrink its cohort.
         endless: Running jobs that do not end by themselves.
+        held: What running jobs wait for, e.g. `waiting for approval at b until 12:00`, by job id.
     """
     present = {name: client for name, client in clients.items() if client.connected}
     holders = _holders(running)
@@ -79,7 +81,7 @@ def plan(
             decisions[job.job_id] = cohort
             continue
         busy = {c: holders[c] for c in cohort if len(holders.get(c, ())) >= jobs_per_client}
-        decisions[job.job_id] = Wait(_busy_text(busy, endless), False) if busy else Start(cohort)
+        decisions[job.job_id] = Wait(_busy_text(busy, endless, held or {}), False) if busy else Start(cohort)
         for client in cohort:
             holders.setdefault(client, []).append(job.job_id)
     return decisions
@@ -148,10 +150,12 @@ def _whoever_offers(job: QueuedJob, present: Mapping[str, ClientInfo], settled: 
     return Wait(text, True)
 
 
-def _busy_text(busy: Mapping[str, Sequence[str]], endless: Collection[str]) -> str:
+def _busy_text(busy: Mapping[str, Sequence[str]], endless: Collection[str], held: Mapping[str, str]) -> str:
     jobs = list(dict.fromkeys(job_id for job_ids in busy.values() for job_id in job_ids))
     verb = "works" if len(busy) == 1 else "work"
     text = f"waiting: {_listed(sorted(busy))} {verb} for {_listed(jobs)}"
+    waits = [job_id for job_id in jobs if job_id in held]
+    text += "".join(f"; {job_id} itself is {held[job_id]}" for job_id in waits[:_MAX_LISTED])
     if without_end := [job_id for job_id in jobs if job_id in endless]:
         runs = "runs" if len(without_end) == 1 else "run"
         text += (
