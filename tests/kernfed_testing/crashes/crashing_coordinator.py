@@ -2,12 +2,14 @@
 
 KERNFED_CRASH_AT=POINT python -m kernfed_testing.crashes.crashing_coordinator run ...
 
-Points are the keys of `POINTS`; those within a round are taken in round 2. Without the variable nothing is different
-from `python -m kernfed_server`, but that no report is drawn, which takes seconds.
+Points are the keys of `POINTS`; those within a round are taken in round 2. Any other is the name of a step: all answers
+to it are there, and nothing came of them yet. Without the variable nothing is different from
+`python -m kernfed_server`, but that no report is drawn, which takes seconds.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable
@@ -64,6 +66,19 @@ def _all_in() -> None:
     async def result_and_die(self: OpenCall) -> Any:
         outcomes = await result(self)
         if self._call.round_num == ROUND:
+            _die()
+        return outcomes
+
+    _put(OpenCall, "result", result_and_die)
+
+
+def _answers_in(step: str) -> None:
+    """Every answer to a step has been accepted, and nothing came of them."""
+    result = OpenCall.result
+
+    async def result_and_die(self: OpenCall) -> Any:
+        outcomes = await result(self)
+        if self._call.request.step == step:
             _die()
         return outcomes
 
@@ -163,5 +178,5 @@ async def _no_report(*_: object) -> str:
 if __name__ == "__main__":
     _put(job_task, "render_report", _no_report)
     if point := os.environ.get("KERNFED_CRASH_AT"):
-        POINTS[point]()
+        POINTS.get(point, functools.partial(_answers_in, point))()
     main()

@@ -3,8 +3,8 @@
 python -m kernfed_testing.crashes.killed_client POINT TASK_END LOG run ...
 
 POINT is `computing` (in mid-step), `stored` (the reply is on disk, not sent), `acknowledged` (the coordinator has it,
-and this client has not read so) or `never`. TASK_END is the end of the task's id. Every computation that begins appends
-its task id to the file LOG.
+and this client has not read so) or `never`. TASK_END is the end of the task's id, or is ahead of its last `/`.
+Every computation that begins appends its task id to the file LOG.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ def _die() -> None:
 def _arm(point: str, task_end: str, log: Path) -> None:
     run, put, acknowledged = TaskRunner._run, ReplyStore.put, Answering.acknowledged
 
+    def meant(task_id: str) -> bool:
+        return task_id.endswith(task_end) or task_id.rpartition("/")[0].endswith(task_end)
+
     def counted_run(self: TaskRunner, task: Any, request: Any) -> Any:
         with log.open("a") as file:
             file.write(f"{task.task_id}\n")
-        if point == "computing" and task.task_id.endswith(task_end):
+        if point == "computing" and meant(task.task_id):
             _die()
         return run(self, task, request)
 
     def put_and_die(self: ReplyStore, task: Any, payload: Any, compute_s: float) -> None:
         put(self, task, payload, compute_s)
-        if point == "stored" and task.task_id.endswith(task_end):
+        if point == "stored" and meant(task.task_id):
             _die()
 
     def die_at_acknowledgement(self: Answering, ack: Any) -> None:
-        if point == "acknowledged" and ack.task_id.endswith(task_end):
+        if point == "acknowledged" and meant(ack.task_id):
             _die()
         acknowledged(self, ack)
 
