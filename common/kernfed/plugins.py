@@ -163,8 +163,8 @@ def owner(module: str) -> Plugin | None:
     beside = [p for p in every if p.module.partition(".")[0] == top and not _written(p.plugin.name)]
     if beside:
         return max(beside, key=lambda p: _shared(p.module, module)).plugin
-    plugin, path = _everywhere().get(module, (None, ""))
-    return plugin if _is_from(module, path) else None
+    found = _everywhere().get(module)
+    return found[0] if found is not None and _is_from(module, found[1]) else None
 
 
 def is_strange(module: str) -> bool:

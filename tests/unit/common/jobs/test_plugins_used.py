@@ -47,7 +47,8 @@ CAUCHY = Plugin("acme-laws", "2.1")
 def site(tmp_path: Path) -> Iterator[None]:
     """A package with a law and rooms."""
     points = {"kernfed.features": {"cauchy": "acme_laws:CAUCHY"}}
-    write_package(tmp_path, "acme-laws", points, {"acme_laws/__init__.py": ""}, version="2.1")
+    rooms = {f"acme_laws/rooms/{name}.py": "" for name in ("method", "messages", "workflow")}
+    write_package(tmp_path, "acme-laws", points, {"acme_laws/__init__.py": "", **rooms}, version="2.1")
     with on_path(tmp_path):
         yield
 
