@@ -19,7 +19,7 @@ from kernfed_testing.limits import LIMIT_S
 from kernfed_testing.nodes import Process
 from kernfed_testing.places import TESTS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 NAMES = ["a", "b", "c", "d"]
 
