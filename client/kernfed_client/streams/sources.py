@@ -71,10 +71,15 @@ def _refuse_bent(policy: PolicySection, schema: DataSchema) -> None:
     if policy.min_rows == 1 or policy.sparse_columns == "allow":
         return
     clipped = [plan.name for plan in schema.columns if plan.clip]
-    filled = [plan.name for plan in schema.columns if plan.fills and plan.missing is MissingRule.MEAN]
+    ranked = [plan.name for plan in schema.columns if plan.rank]
+    filled = {
+        rule: [plan.name for plan in schema.columns if plan.fills and plan.missing is rule]
+        for rule in (MissingRule.MEAN, MissingRule.MEDIAN)
+    }
     said = (
         (clipped, "clip", "`data.ranges`, which leaves rows out"),
-        (filled, 'missing = "mean"', '`missing = "indicator"` or `"drop-rows"`'),
+        (ranked, 'transform = "rank"', '`transform = "log1p"`'),
+        *((of, f'missing = "{rule}"', '`missing = "indicator"` or `"drop-rows"`') for rule, of in filled.items()),
     )
     for columns, key, instead in said:
         if columns:

@@ -1,11 +1,22 @@
-"""How clients come to one plan of their columns: levels that any of them has, and means over all of their rows."""
+"""How clients come to one plan of their columns: levels that any has; means, medians and ranks over all their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, feature_names, twice
+import numpy as np
+
+from kernfed.arrays import Floats
+from kernfed.columns.plan import (
+    NUM_QUANTILES,
+    ColumnFound,
+    ColumnKind,
+    ColumnPlan,
+    MissingRule,
+    feature_names,
+    twice,
+)
 from kernfed.errors import DataError
 from kernfed.tables.spellings import SPELT, alike, in_order, told_alike
 from kernfed.wording import listed
@@ -24,7 +35,7 @@ def settle(
     found: Mapping[str, Sequence[ColumnFound]],
     counted: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[ColumnPlan, ...]:
-    """Take the levels of all clients, and the means over their rows.
+    """Take the levels of all clients, and the means, medians and quantiles over their rows.
 
     Args:
         plans: Of the job.
@@ -81,7 +92,30 @@ def _fill(plan: ColumnPlan, found: Mapping[str, ColumnFound], weights: Mapping[s
     if total <= 0:
         raise DataError(
             f"no client has a value of column {plan.name!r} in as many rows as its policy.min_rows asks for, so there "
-            f"is no mean for gaps; leave the column out ({listed(sorted(found))})"
+            f"is no {_wanted(plan)}; leave the column out ({listed(sorted(found))})"
         )
+    if plan.agrees_on_quantiles:
+        levels = (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES
+        knots = _pooled(found, weights, levels if plan.rank else np.array([0.5]))
+        if plan.rank:
+            return replace(plan, knots=tuple(knots.tolist()), settled=True)
+        whole = plan.kind in (ColumnKind.ORDINAL, ColumnKind.BOOLEAN)
+        return replace(plan, fill=float(np.rint(knots[0]) if whole else knots[0]), settled=True)
     mean = sum(weights[client] * column.mean for client, column in found.items() if weights[client]) / total
     return replace(plan, fill=float(mean), settled=True)
+
+
+def _pooled(found: Mapping[str, ColumnFound], weights: Mapping[str, float], levels: Floats) -> Floats:
+    """Quantiles of the rows of all clients at some levels, (Q,): each client's own ones stand for its rows alike."""
+    told = [client for client, column in sorted(found.items()) if column.quantiles and weights[client] > 0]
+    values = np.concatenate([found[client].quantiles for client in told])
+    weight = np.concatenate([np.full(len(q := found[client].quantiles), weights[client] / len(q)) for client in told])
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weight[order]) - weight[order] / 2.0
+    return np.asarray(np.interp(levels, below / weight.sum(), values[order]), dtype=np.float64)
+
+
+def _wanted(plan: ColumnPlan) -> str:
+    if plan.rank:
+        return "rank of its values"
+    return "median for gaps" if plan.missing is MissingRule.MEDIAN else "mean for gaps"

@@ -13,9 +13,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernfed.arrays import Floats
-from kernfed.columns.plan import MISSING, OTHER, ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.arrays import Floats, Integers
+from kernfed.columns.plan import (
+    LEVELS_OF_PART,
+    MISSING,
+    OTHER,
+    ColumnKind,
+    ColumnPlan,
+    DatePart,
+    MissingRule,
+    UnknownRule,
+)
 from kernfed.maths.few.limits import whole_limit
+from kernfed.maths.few.neighbours import neighbour_means
 
 
 def expand(plans: Sequence[ColumnPlan], x: Floats, least: int = 1) -> Floats:
@@ -25,8 +35,9 @@ def expand(plans: Sequence[ColumnPlan], x: Floats, least: int = 1) -> Floats:
         plans: Of the R columns; none: the numbers are the features.
         x: Numbers of cells. A level of a category that the job does not know has a place behind all that it knows.
         least: Fewest rows for which what the job chooses makes a difference. Rows of a level that fewer have are of no
-            level of a category, and of the most frequent one of an ordinal. Limits move a multiple of so many rows. A
-            gap that fewer rows have takes the mean of the others.
+            level of a category or a part of a date, and of the most frequent one of an ordinal. Limits move a multiple
+            of so many rows. A rank is that of the mean of so many neighbours. A gap that fewer rows have takes the mean
+            of the others.
     """
     if not plans:
         return x
@@ -47,7 +58,22 @@ def transformed(values: Floats, plan: ColumnPlan, least: int = 1) -> Floats:
         low, high = plan.clip
         below, above = whole_limit(values, low, least), whole_limit(-values, -high, least)
         values = np.where(values < below, low, np.where(-values < above, high, values))
+    if plan.rank and plan.knots:
+        return _ranks(values, plan.knots, least)
     found: Floats = np.log1p(values) if plan.log1p else values
+    return found
+
+
+def _ranks(values: Floats, knots: tuple[float, ...], least: int) -> Floats:
+    """Shares of all clients' rows below numbers, (n,); of a number that many rows have, the middle one of these."""
+    there, at, last = ~np.isnan(values), np.array(knots), len(knots) - 1
+    x = neighbour_means(values[there], least)
+    below, upto = np.searchsorted(at, x), np.searchsorted(at, x, side="right") - 1
+    low, high = np.clip(np.minimum(below, upto), 0, last), np.clip(np.maximum(below, upto), 0, last)
+    distance = at[high] - at[low]
+    share = np.where(distance > 0, (np.clip(x, at[0], at[-1]) - at[low]) / np.where(distance > 0, distance, 1.0), 0.5)
+    found = values.copy()
+    found[there] = (low + share * (high - low) + 0.5) / len(knots)
     return found
 
 
@@ -65,14 +91,44 @@ def _levels(values: Floats, plan: ColumnPlan, least: int) -> Floats:
 
 def _numbers(values: Floats, plan: ColumnPlan, least: int) -> list[Floats]:
     gap = np.isnan(values)
-    found, few = transformed(values, plan, least), 0 < gap.sum() < least
-    if plan.fills:
-        there = found[~gap]
-        found = np.where(gap, there.mean() if few and there.size else plan.fill, found)
-    columns = [found[:, None]]
+    few = 0 < gap.sum() < least
+    columns = [_parts(values, plan, least)] if plan.parts else []
+    if plan.has_number:
+        found = transformed(values, plan, least)
+        if plan.fills:
+            there = found[~gap]
+            found = np.where(gap, there.mean() if few and there.size else plan.fill, found)
+        columns.insert(0, found[:, None])
     if plan.missing is MissingRule.INDICATOR:
         columns.append(np.zeros((len(gap), 1)) if few else gap.astype(np.float64)[:, None])
     return columns
+
+
+def _parts(values: Floats, plan: ColumnPlan, least: int) -> Floats:
+    """Columns of the levels of parts of dates, (n, L); all are 0 where the date is missing, and a rule says so."""
+    gap = np.isnan(values)
+    days = np.floor(np.where(gap, 0.0, values)).astype("timedelta64[D]") + np.datetime64(plan.since, "D")
+    codes = {
+        DatePart.MONTH: days.astype("datetime64[M]").astype(np.int64) % 12,
+        DatePart.WEEKDAY: (days.astype(np.int64) + 3) % 7,  # 1970-01-01 was a Thursday
+    }
+    columns = [
+        _hot(np.where(gap, -1, codes[part]), len(LEVELS_OF_PART[part]), least)
+        for part in plan.parts
+        if part in LEVELS_OF_PART
+    ]
+    found = np.concatenate([np.empty((len(values), 0)), *columns], axis=1)
+    if not plan.fills:
+        found[gap] = np.nan
+    return found
+
+
+def _hot(codes: Integers, num: int, least: int) -> Floats:
+    """A column for each of some codes, (n, num), 0 for those that fewer rows than `least` have; -1 is of none."""
+    hot: Floats = (codes[:, None] == np.arange(num)).astype(np.float64)
+    if least > 1:
+        hot[np.bincount(codes + 1)[codes + 1] < least] = 0.0
+    return hot
 
 
 def _without_rare(values: Floats, plan: ColumnPlan, least: int) -> Floats:

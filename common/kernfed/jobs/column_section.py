@@ -9,9 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernfed.columns.plan import ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.columns.plan import MIDDLE_RANK, ColumnKind, ColumnPlan, DatePart, MissingRule, UnknownRule
 from kernfed.section import Only, Section
 from kernfed.wording import is_class_name
+
+_OF_NUMBERS = (MissingRule.MEAN, MissingRule.MEDIAN)
+"""What takes the place of gaps and is a number."""
 
 
 class ColumnSection(Section):
@@ -20,7 +23,7 @@ class ColumnSection(Section):
     kind: ColumnKind = Field(
         ColumnKind.NUMBER,
         description="number. category: a feature column for each level, `sex=male`. ordinal: the place of the level "
-        "among `levels`, from 0. boolean: true and yes are 1, false and no 0. date: days since `since`.",
+        "among `levels`, from 0. boolean: true and yes are 1, false and no 0. date: days since `since`, or `parts`.",
     )
     unit: Annotated[str, Only(kind="number")] = Field(
         "",
@@ -31,8 +34,10 @@ class ColumnSection(Section):
     clip: Annotated[tuple[float, float] | None, Only(kind="number")] = Field(
         None, description="Least and greatest number; those beyond are taken at these. unset: none."
     )
-    transform: Annotated[Literal["none", "log1p"], Only(kind="number")] = Field(
-        "none", description="log1p: log(1 + x), after `clip`."
+    transform: Annotated[Literal["none", "log1p", "rank"], Only(kind="number")] = Field(
+        "none",
+        description="log1p: log(1 + x), after `clip`. rank: the share of all clients' rows that have a smaller number, "
+        "from 0 to 1, by quantiles on which the clients agree.",
     )
     levels: Annotated[list[str] | None, Only(kind=("category", "ordinal"))] = Field(
         None,
@@ -50,18 +55,27 @@ class ColumnSection(Section):
         1, ge=1, le=2**53, description="Levels that no client has in so many rows are no levels of their own."
     )
     since: Annotated[datetime.date | None, Only(kind="date")] = Field(
-        None, description='The day that is 0, in quotes: "2020-01-31". A date needs it.'
+        None, description='The day that is 0, in quotes: "2020-01-31". A date needs it where `parts` has days.'
+    )
+    parts: Annotated[list[DatePart], Only(kind="date")] = Field(
+        [DatePart.DAYS],
+        min_length=1,
+        description="What is made of a date: days, a number; month, a feature column for each, `seen=march`; weekday, "
+        "`seen=monday`.",
     )
     missing: MissingRule | None = Field(
         None,
-        description="Gaps of this column; unset: as `data.missing` says, of a category with mean as with indicator.",
+        description="Gaps of this column; unset: as `data.missing` says, of categories, months and weekdays with mean "
+        "or median as with indicator.",
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.clip is not None and not self.clip[0] < self.clip[1]:
             raise ValueError(f"clip = [{self.clip[0]:g}, {self.clip[1]:g}]: write the smaller number first")
-        if self.kind is ColumnKind.DATE and self.since is None:
+        if len(set(self.parts)) < len(self.parts):
+            raise ValueError("parts names one twice; name each once")
+        if self.kind is ColumnKind.DATE and self.since is None and DatePart.DAYS in self.parts:
             raise ValueError('kind = "date" needs since, the day that is 0, e.g. since = "2020-01-31"')
         if self.kind is ColumnKind.ORDINAL and (self.levels is None or len(self.levels) < 2):
             raise ValueError('kind = "ordinal" needs levels, two at least, from the lowest to the highest')
@@ -69,8 +83,12 @@ class ColumnSection(Section):
             raise ValueError(
                 'unknown = "other" is for categories: an ordinal has no place for it; use refuse or missing'
             )
-        if self.kind is ColumnKind.CATEGORY and self.missing is MissingRule.MEAN:
-            raise ValueError('missing = "mean" is for numbers, and a category has none; use "indicator"')
+        if self.kind is ColumnKind.CATEGORY and self.missing in _OF_NUMBERS:
+            raise ValueError(f'missing = "{self.missing}" is for numbers, and a category has none; use "indicator"')
+        if self.parts != [DatePart.DAYS] and self.missing in _OF_NUMBERS:
+            raise ValueError(
+                f'missing = "{self.missing}" is for numbers, and months and weekdays are none; use "indicator"'
+            )
         if self.levels is not None and (
             len(set(self.levels)) != len(self.levels)
             or not all(is_class_name(name) and name and name == name.strip() for name in self.levels)
@@ -82,8 +100,11 @@ class ColumnSection(Section):
         """The plan of a column, by its name and the rule for gaps of all columns."""
         rule = self.missing or missing
         category = self.kind is ColumnKind.CATEGORY
-        if category and rule is MissingRule.MEAN:
+        parts = () if self.parts == [DatePart.DAYS] else tuple(self.parts)
+        if (category or parts) and rule in _OF_NUMBERS:
             rule = MissingRule.INDICATOR
+        rank = self.transform == "rank"
+        since = self.since or (datetime.date(1970, 1, 1) if self.kind is ColumnKind.DATE else None)
         unknown = self.unknown or ("other" if category and self.levels is None else "refuse")
         plan = ColumnPlan(
             name=name,
@@ -95,9 +116,12 @@ class ColumnSection(Section):
             levels=tuple(self.levels or ()),
             unknown=UnknownRule(unknown),
             least_rows=self.least_rows,
-            since="" if self.since is None else self.since.isoformat(),
+            since="" if since is None else since.isoformat(),
+            parts=parts,
+            rank=rank,
+            fill=MIDDLE_RANK if rank else 0.0,
         )
-        return replace(plan, settled=not (plan.fills or (category and self.levels is None)))
+        return replace(plan, settled=not (plan.agrees_on_levels or plan.agrees_on_fill or plan.agrees_on_quantiles))
 
 
 def plans_of(

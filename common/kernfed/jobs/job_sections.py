@@ -114,8 +114,9 @@ class DataSection(Section):
     )
     missing: MissingRule = Field(
         MissingRule.REFUSE,
-        description="Gaps in used columns: refuse the data; drop the rows; put the mean of all clients' rows there; or "
-        "that, and 1 in a feature column `age=missing` beside it, which is 0 elsewhere.",
+        description="Gaps in used columns: refuse the data; drop the rows; put the mean or the median of all clients' "
+        "rows there; or, as indicator, the mean, and 1 in a feature column `age=missing` beside it, which is 0 "
+        "elsewhere.",
     )
     columns: dict[ColumnName, ColumnSection] = Field(
         {}, description="Types of feature columns, by name; the others are numbers."

@@ -81,7 +81,7 @@ class Data(DataSection):
         backbone: str | None = ...,
         classes: Sequence[str] | None = ...,
         unseen_classes: Literal["refuse", "allow"] = ...,
-        missing: Literal["refuse", "drop-rows", "mean", "indicator"] = ...,
+        missing: Literal["refuse", "drop-rows", "mean", "indicator", "median"] = ...,
         columns: Mapping[str, Mapping[str, Any]] = ...,
         ranges: Mapping[str, Sequence[float]] = ...,
         standardise: bool = ...,

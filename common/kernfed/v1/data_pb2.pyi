@@ -65,6 +65,8 @@ class _MissingRuleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """`mean`."""
     MISSING_RULE_INDICATOR: _MissingRule.ValueType  # 4
     """`indicator`."""
+    MISSING_RULE_MEDIAN: _MissingRule.ValueType  # 5
+    """`median`."""
 
 class MissingRule(_MissingRule, metaclass=_MissingRuleEnumTypeWrapper):
     """Treatment of a row with a missing value in a column that the job uses."""
@@ -79,6 +81,8 @@ MISSING_RULE_MEAN: MissingRule.ValueType  # 3
 """`mean`."""
 MISSING_RULE_INDICATOR: MissingRule.ValueType  # 4
 """`indicator`."""
+MISSING_RULE_MEDIAN: MissingRule.ValueType  # 5
+"""`median`."""
 Global___MissingRule: typing_extensions.TypeAlias = MissingRule
 
 class _ColumnKind:
@@ -144,6 +148,34 @@ UNKNOWN_RULE_OTHER: UnknownRule.ValueType  # 2
 UNKNOWN_RULE_MISSING: UnknownRule.ValueType  # 3
 """`missing`."""
 Global___UnknownRule: typing_extensions.TypeAlias = UnknownRule
+
+class _DatePart:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DatePartEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DatePart.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DATE_PART_UNSPECIFIED: _DatePart.ValueType  # 0
+    """Never sent; refused."""
+    DATE_PART_DAYS: _DatePart.ValueType  # 1
+    """`days`."""
+    DATE_PART_MONTH: _DatePart.ValueType  # 2
+    """`month`."""
+    DATE_PART_WEEKDAY: _DatePart.ValueType  # 3
+    """`weekday`."""
+
+class DatePart(_DatePart, metaclass=_DatePartEnumTypeWrapper):
+    """What is made of a date."""
+
+DATE_PART_UNSPECIFIED: DatePart.ValueType  # 0
+"""Never sent; refused."""
+DATE_PART_DAYS: DatePart.ValueType  # 1
+"""`days`."""
+DATE_PART_MONTH: DatePart.ValueType  # 2
+"""`month`."""
+DATE_PART_WEEKDAY: DatePart.ValueType  # 3
+"""`weekday`."""
+Global___DatePart: typing_extensions.TypeAlias = DatePart
 
 @typing.final
 class DataSchema(google.protobuf.message.Message):
@@ -663,6 +695,7 @@ class ColumnFound(google.protobuf.message.Message):
     NUM_ROWS_FIELD_NUMBER: builtins.int
     MEAN_FIELD_NUMBER: builtins.int
     DEVIATION_FIELD_NUMBER: builtins.int
+    QUANTILES_FIELD_NUMBER: builtins.int
     num_rows: builtins.int
     """Rows with a value, a multiple of those that the client's policy lets a number stand for; 0 for levels. From 0 to
     2^53.
@@ -675,6 +708,12 @@ class ColumnFound(google.protobuf.message.Message):
     def levels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of a category without given levels: those of enough rows here, sorted. At most 65,536 items."""
 
+    @property
+    def quantiles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Of their numbers, ascending, at levels (q + 1/2) / 101, of means of neighbours and rounded as well; empty: none
+        were asked for, or there are no such rows. At most 101 items.
+        """
+
     def __init__(
         self,
         *,
@@ -682,8 +721,9 @@ class ColumnFound(google.protobuf.message.Message):
         num_rows: builtins.int = ...,
         mean: builtins.float = ...,
         deviation: builtins.float = ...,
+        quantiles: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "levels", b"levels", "mean", b"mean", "num_rows", b"num_rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deviation", b"deviation", "levels", b"levels", "mean", b"mean", "num_rows", b"num_rows", "quantiles", b"quantiles"]) -> None: ...
 
 Global___ColumnFound: typing_extensions.TypeAlias = ColumnFound
 
@@ -725,6 +765,9 @@ class ColumnPlan(google.protobuf.message.Message):
     UNKNOWN_FIELD_NUMBER: builtins.int
     LEAST_ROWS_FIELD_NUMBER: builtins.int
     SINCE_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    KNOTS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Of the column, in the job. At most 256 characters."""
     kind: Global___ColumnKind.ValueType
@@ -745,6 +788,8 @@ class ColumnPlan(google.protobuf.message.Message):
     """Fewest rows of a level at one client at least, for the clients to agree on it. From 1 to 2^53."""
     since: builtins.str
     """Of a date, the day that is 0, e.g. 2020-01-31. At most 256 characters."""
+    rank: builtins.bool
+    """Whether a number becomes the share of all clients' rows below it, after `clip`."""
     @property
     def clip(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Least and greatest number, which those beyond are taken at, before `log1p`; empty: none. At most 2 items."""
@@ -752,6 +797,16 @@ class ColumnPlan(google.protobuf.message.Message):
     @property
     def levels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Of a category or an ordinal, in the order of their places. At most 65,536 items."""
+
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___DatePart.ValueType]:
+        """Of a date, what is made of it; empty: its days."""
+
+    @property
+    def knots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Of ranks, quantiles of the numbers at levels (q + 1/2) / Q, ascending, Q of them; empty: the clients are still to
+        agree on them. At most 101 items.
+        """
 
     def __init__(
         self,
@@ -768,17 +823,20 @@ class ColumnPlan(google.protobuf.message.Message):
         unknown: Global___UnknownRule.ValueType = ...,
         least_rows: builtins.int = ...,
         since: builtins.str = ...,
+        parts: collections.abc.Iterable[Global___DatePart.ValueType] | None = ...,
+        rank: builtins.bool = ...,
+        knots: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["clip", b"clip", "fill", b"fill", "kind", b"kind", "least_rows", b"least_rows", "levels", b"levels", "log1p", b"log1p", "missing", b"missing", "name", b"name", "settled", b"settled", "since", b"since", "unit", b"unit", "unknown", b"unknown"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clip", b"clip", "fill", b"fill", "kind", b"kind", "knots", b"knots", "least_rows", b"least_rows", "levels", b"levels", "log1p", b"log1p", "missing", b"missing", "name", b"name", "parts", b"parts", "rank", b"rank", "settled", b"settled", "since", b"since", "unit", b"unit", "unknown", b"unknown"]) -> None: ...
 
 Global___ColumnPlan: typing_extensions.TypeAlias = ColumnPlan
 
 @typing.final
 class FindColumnsRequest(google.protobuf.message.Message):
-    """State levels and means of columns of the training partition, for the clients to agree on them.
+    """State levels, means and quantiles of columns of the training partition, for the clients to agree on them.
 
-    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean and a deviation
-    are rounded, so that nothing is told of few rows beside the other numbers of the job.
+    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean, a deviation and
+    quantiles are rounded, so that nothing is told of few rows beside the other numbers of the job.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kernfed.columns.plan import NUM_QUANTILES
 from kernfed.errors import DataError
 from kernfed.federation.messages.base import Reply
 from kernfed.federation.messages.data import FindColumnsRequest, FoundColumns
@@ -136,6 +137,21 @@ def test_a_model_takes_raw_rows_from_a_file_and_from_a_data_frame(tmp_path: Path
     np.testing.assert_allclose(model.predict(pd.DataFrame(rows)), predicted, rtol=1e-9)
     with pytest.raises(DataError, match=r"column 'seen', row 2 .*no date"):
         model.predict(pd.DataFrame(rows).assign(seen=["2021-01-01", "soon", *["2021-01-01"] * 4]))
+
+
+def test_medians_ranks_and_parts_of_dates_are_part_of_a_model(tmp_path: Path) -> None:
+    """They are agreed on over three sites under a policy, and a data frame is predicted from as the sites' rows."""
+    seen = {"kind": "date", "parts": ["month", "weekday"]}
+    columns = {**CLEAN, "seen": seen, "size": {"transform": "rank"}, "ok": {"kind": "boolean"}}
+    done = simulate(job(columns=columns, missing="median"), sites(tmp_path, "min_rows = 5", foreign=False))
+    model = ran(done)
+    plans = {plan.name: plan for plan in model.columns}
+    assert len(plans["size"].knots) == NUM_QUANTILES
+    assert (plans["size"].fill, plans["ok"].fill in (0.0, 1.0), plans["seen"].fill) == (0.5, True, 0.0)
+    assert {"seen=january", "seen=sunday", "seen=missing"} <= set(model.feature_names)
+    rows = pd.DataFrame(table("ant", 12))
+    assert np.isfinite(np.asarray(model.predict(rows), dtype=float)).all()
+    assert any("that take the place of gaps: ok" in of.event.message for of in done.events)
 
 
 def test_the_plan_is_part_of_what_a_model_is(tmp_path: Path) -> None:

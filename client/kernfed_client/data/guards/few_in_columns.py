@@ -94,7 +94,8 @@ def without_few_in_columns(
 
 def _made_otherwise(schema: DataSchema, before: PartitionData, after: PartitionData, least: int) -> Iterator[str]:
     """A note on columns with types of which few rows have a level, a gap or a number beyond a limit."""
-    differs = before.x != after.x
+    ranked = [plan.name for plan in schema.columns if plan.rank]  # all of which are those of neighbours
+    differs = (before.x != after.x) & ~np.isin(schema.features, ranked)
     if names := [repr(schema.features[j]) for j in np.flatnonzero(differs.any(axis=0))]:
         rows = in_file(before.row_numbers[differs.any(axis=1)])
         named = listed(names, more=" and {left} more")

@@ -1,8 +1,9 @@
-"""What a client has in columns that the clients are to agree on: levels of categories, and means of numbers.
+"""What a client has in columns that the clients are to agree on: levels of categories, means and quantiles of numbers.
 
 It is read from the training partition, before it is known which rows are held out, and which are left out by other
 columns. Nothing may follow about these few rows from the difference to other numbers of the job. So nobody is told how
-many rows a level has, and means are rounded to a sixteenth of the column's deviation.
+many rows a level has, and means are rounded to a sixteenth of the column's deviation. Quantiles are those of means of
+neighbours, rounded to a sixteenth of the distance in which a third of the rows lies about them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import numpy as np
 
 from kernfed.arrays import Floats, Integers
 from kernfed.columns.expand import transformed
-from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, feature_names
+from kernfed.columns.plan import NUM_QUANTILES, ColumnFound, ColumnKind, ColumnPlan, feature_names
 from kernfed.errors import DataError
 from kernfed.federation.messages.data import DataSchema, LearningTask, MissingRule
 from kernfed.jobs.client_file import ClientFile, PolicySection
+from kernfed.maths.few.neighbours import neighbour_means
 from kernfed.tables.raw_table import RawTable, Source
 from kernfed.tables.read import read
 from kernfed_client.data.reading.partition_data import MAX_CLASSES, groups_of, partition_source
 
 _STEPS = 16
 """Parts of a deviation to which means are rounded."""
+_SIXTH = NUM_QUANTILES // 6
+"""Quantiles on either side of one between which a third of the rows lies."""
 
 Finder = Callable[[str, Sequence[ColumnPlan]], tuple[ColumnFound, ...]]
 """(name of the data set, plans of columns) -> what is in them."""
@@ -97,7 +101,10 @@ def found_in(
         if plan.kind is ColumnKind.CATEGORY:
             found.append(_levels(source, plan, values, groups, policy))
         else:
-            found.append(_mean(transformed(values, plan), groups, policy))
+            numbers = transformed(values, plan)
+            stated = _mean(numbers, groups, policy)
+            told = _quantiles(numbers, policy) if plan.agrees_on_quantiles and stated.num_rows else ()
+            found.append(replace(stated, quantiles=told))
     return tuple(found)
 
 
@@ -140,3 +147,15 @@ def _mean(values: Floats, groups: Integers | None, policy: PolicySection) -> Col
         step = deviation / _STEPS
         mean = mean if step == 0 else round(mean / step) * step
     return ColumnFound(levels=(), num_rows=num, mean=mean, deviation=deviation)
+
+
+def _quantiles(values: Floats, policy: PolicySection) -> tuple[float, ...]:
+    """Quantiles of a column of as many rows as a number must stand for, ascending."""
+    least, there = policy.min_rows, values[np.isfinite(values)]
+    found = np.quantile(neighbour_means(there, least), (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES)
+    if least > 1:
+        places = np.arange(NUM_QUANTILES)
+        reach = found[np.minimum(places + _SIXTH, NUM_QUANTILES - 1)] - found[np.maximum(places - _SIXTH, 0)]
+        step = np.exp2(np.round(np.log2(np.where(reach > 0, reach, 1.0)))) / _STEPS
+        found = np.maximum.accumulate(np.where(reach > 0, np.round(found / step) * step, found))
+    return tuple(found.tolist())

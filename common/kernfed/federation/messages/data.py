@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from kernfed.arrays import GREATEST, Array
-from kernfed.columns.plan import ColumnFound, ColumnPlan, columns_of
+from kernfed.columns.plan import NUM_QUANTILES, ColumnFound, ColumnPlan, columns_of
 from kernfed.columns.plan import MissingRule as MissingRule
 from kernfed.features.spec import FeatureSpec
 from kernfed.federation.messages.base import (
@@ -111,14 +111,16 @@ class FoundColumns(Reply):
                 yield "states a mean or a deviation of a column beyond all numbers of tables"
             if len(set(column.levels)) != len(column.levels) or not all(map(is_class_name, column.levels)):
                 yield "states a level twice, or one that no client's reader lets through"
+            if list(column.quantiles) != sorted(column.quantiles) or any(abs(q) > GREATEST for q in column.quantiles):
+                yield "states quantiles of a column that are not in their order, or beyond all numbers of tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindColumnsRequest(Request[FoundColumns]):
-    """State levels and means of columns of the training partition, for the clients to agree on them.
+    """State levels, means and quantiles of columns of the training partition, for the clients to agree on them.
 
-    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean and a deviation
-    are rounded, so that nothing is told of few rows beside the other numbers of the job.
+    Rows that are held out later count. A level is stated that has enough rows; a number of rows, a mean, a deviation
+    and quantiles are rounded, so that nothing is told of few rows beside the other numbers of the job.
     """
 
     step = "data.columns"
@@ -134,6 +136,10 @@ class FindColumnsRequest(Request[FoundColumns]):
         """See `Request.refusals`."""
         if len(reply.columns) != len(self.columns):
             yield f"states {len(reply.columns)} columns where {len(self.columns)} were asked for"
+        for plan, column in zip(self.columns, reply.columns, strict=False):
+            wanted = NUM_QUANTILES if plan.agrees_on_quantiles and column.num_rows else 0
+            if len(column.quantiles) != wanted:
+                yield f"states {len(column.quantiles)} quantiles of a column, and {wanted} were asked for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

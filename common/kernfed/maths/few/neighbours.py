@@ -35,3 +35,26 @@ def group_means(values: Floats, sizes: Integers) -> Floats:
     less = ordered - np.repeat(first, sizes, axis=0)
     means: Floats = first + np.add.reduceat(less, begins, axis=0) / sizes[:, None]
     return means
+
+
+def neighbour_means(values: Floats, least: int) -> Floats:
+    """Each value replaced by the mean of its group of neighbours in the order of all, (n,): of `least` rows and more.
+
+    Rows of one value are in one group, so the order in which rows come does not count. Fewer than `least` rows are one.
+    """
+    if least <= 1 or not len(values):
+        return values
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends, group, begin = np.cumsum(counts), np.zeros(len(counts), dtype=np.int64), 0
+    for number in range(len(counts)):
+        end = int(np.searchsorted(ends, (ends[begin - 1] if begin else 0) + least))
+        if end >= len(ends) or len(values) - ends[end] < least:
+            group[begin:] = number
+            break
+        group[begin : end + 1] = number
+        begin = end + 1
+    of_rows = group[place.ravel()]
+    # Less the least of all, a column of one value keeps it to the last bit.
+    first = values.min()
+    means = np.bincount(of_rows, weights=values - first) / np.bincount(of_rows)
+    return np.asarray(first + means[of_rows], dtype=np.float64)

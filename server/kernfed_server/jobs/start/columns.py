@@ -1,7 +1,8 @@
 """Agreement on columns with types, ahead of all else: levels that any client has, and means that take gaps' places.
 
 What leaves a client: of each category without given levels the levels of enough rows; of each column whose gaps are
-filled a rounded number of rows, mean and deviation (`summary`).
+filled, or which become ranks, a rounded number of rows, mean and deviation, and for medians and ranks rounded quantiles
+(`summary`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from kernfed.columns.agree import open_plans, settle
-from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, as_asked
+from kernfed.columns.plan import ColumnFound, ColumnPlan, MissingRule, as_asked
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.data import FindColumnsRequest
@@ -82,7 +83,8 @@ def _without_apart(
         for client, apart in (stands_apart(stated) if stated else {}).items():
             if apart.columns.any():
                 changed[client][place] = replace(changed[client][place], num_rows=0)
-                run.note(f"{client} has no say in the mean that takes the place of gaps in {plan.name}{APART_WORDS}")
+                of = "ranks of" if plan.rank else f"{_middle(plan)} that takes the place of gaps in"
+                run.note(f"{client} has no say in the {of} {plan.name}{APART_WORDS}")
     return dict(changed)
 
 
@@ -90,10 +92,14 @@ def _note(plans: Sequence[ColumnPlan], agreed: Sequence[ColumnPlan], run: Run) -
     told = [
         f"{plan.name} ({listed(plan.levels, more=', ...')})"
         for asked, plan in zip(plans, agreed, strict=True)
-        if plan.kind is ColumnKind.CATEGORY and not asked.settled
+        if asked.agrees_on_levels
     ]
     if told:
         run.note(f"levels that the clients agreed on: {listed(told, more=' and {left} more columns')}")
-    filled = [f"{plan.name} {plan.fill:.6g}" for plan in agreed if plan.fills]
+    filled = [f"{plan.name} {plan.fill:.6g} ({_middle(plan)})" for plan in agreed if plan.agrees_on_fill]
     if filled:
         run.note(f"numbers that take the place of gaps: {listed(filled, more=' and {left} more')}")
+
+
+def _middle(plan: ColumnPlan) -> str:
+    return "median" if plan.missing is MissingRule.MEDIAN else "mean"

@@ -57,7 +57,15 @@ def test_rounds_of_ten_and_eleven_rows(tmp_path: Path, policy: str) -> None:
 
 
 @guards
-@pytest.mark.parametrize(("bent", "key"), [({"clip": [-9.0, 0.5]}, "clip"), ({"missing": "mean"}, 'missing = "mean"')])
+@pytest.mark.parametrize(
+    ("bent", "key"),
+    [
+        ({"clip": [-9.0, 0.5]}, "clip"),
+        ({"missing": "mean"}, 'missing = "mean"'),
+        ({"missing": "median"}, 'missing = "median"'),
+        ({"transform": "rank"}, 'transform = "rank"'),
+    ],
+)
 def test_limits_and_fills_of_a_stream(tmp_path: Path, bent: dict[str, Any], key: str, policy: str) -> None:
     """Sums with two limits differ by the rows between, with two fills by rows with gaps: of a round these are few."""
     target = Target(tmp_path, rows(), policy)

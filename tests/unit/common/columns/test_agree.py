@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from kernfed.arrays import Floats
 from kernfed.columns.agree import MAX_LEVELS, open_plans, settle
-from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.columns.expand import expand
+from kernfed.columns.plan import (
+    NUM_QUANTILES,
+    ColumnFound,
+    ColumnKind,
+    ColumnPlan,
+    MissingRule,
+    UnknownRule,
+    fault,
+)
 from kernfed.errors import DataError
 
 
@@ -46,6 +57,35 @@ def test_weights_in_place_of_rows_count() -> None:
     assert settle([AGE], found, {"a": [10.0], "b": [10.0], "c": [0.0]})[0].fill == 6.0
 
 
+def quantiles(values: Floats) -> ColumnFound:
+    """What a client of these rows tells where single rows may be told of."""
+    told = np.quantile(values, (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES)
+    return ColumnFound(levels=(), num_rows=len(values), mean=0.0, deviation=1.0, quantiles=tuple(told.tolist()))
+
+
+def test_a_median_and_ranks_are_those_of_the_rows_of_all() -> None:
+    """Of clients that lie apart and have other numbers of rows; a median lies within a hundredth of the ranks."""
+    random = np.random.default_rng(0)
+    rows = {"a": random.normal(0, 1, 300), "b": np.exp(random.normal(1, 1, 90)), "c": np.full(40, 2.0)}
+    everything = np.sort(np.concatenate(list(rows.values())))
+    found = {client: [quantiles(values)] for client, values in rows.items()}
+    median = settle([plan("age", ColumnKind.NUMBER, missing=MissingRule.MEDIAN)], found)[0].fill
+    assert abs(np.searchsorted(everything, median) / len(everything) - 0.5) <= 0.011
+    rank = settle([plan("age", ColumnKind.NUMBER, missing=MissingRule.REFUSE, rank=True)], found)[0]
+    made = expand([rank], everything.reshape(-1, 1))[:, 0]
+    apart = everything != 2.0  # those alike have the middle of their shares
+    assert np.abs(made - (np.arange(len(everything)) + 0.5) / len(everything))[apart].max() < 0.015
+    assert len(set(made[~apart])) == 1
+    assert fault([rank]) == ""
+
+
+def test_the_median_of_what_is_no_number_is_one_of_its_values() -> None:
+    """Of truth values half of which are 1, the median is 0 or 1."""
+    truth = plan("ok", ColumnKind.BOOLEAN, missing=MissingRule.MEDIAN)
+    found = {"a": [quantiles(np.zeros(30))], "b": [quantiles(np.ones(29))]}
+    assert settle([truth], found)[0].fill in (0.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("plans", "found", "says"),
     [
@@ -53,6 +93,8 @@ def test_weights_in_place_of_rows_count() -> None:
         ([WARD], {"a": [levels()]}, "no client has a level"),
         ([WARD], {"a": [levels(*map(str, range(MAX_LEVELS + 1)))]}, "looks like an identifier"),
         ([AGE], {"a": [mean(0, 0.0)]}, "no mean for gaps"),
+        ([plan("age", ColumnKind.NUMBER, missing=MissingRule.MEDIAN)], {"a": [mean(0, 0.0)]}, "no median for gaps"),
+        ([plan("age", ColumnKind.NUMBER, rank=True)], {"a": [mean(0, 0.0)]}, "no rank of its values"),
         ([WARD, plan("ward=x", ColumnKind.NUMBER, settled=True)], {"a": [levels("x")]}, "would be called 'ward=x'"),
     ],
 )

@@ -64,6 +64,28 @@ def test_given_levels_leave_nothing_to_agree_on() -> None:
     assert data_schema(job(columns)).features == ("sex=f", "sex=m", "age")
 
 
+def test_parts_of_dates_ranks_and_medians_become_plans() -> None:
+    """Months need no day that is 0, and nothing to agree on; ranks need quantiles, and their middle fills gaps."""
+    columns = '[data.columns]\nsex = { kind = "date", parts = ["month", "weekday"] }\nage = { transform = "rank" }'
+    sex, age = data_schema(job('missing = "median"\n' + columns)).columns
+    assert (sex.missing, sex.since, sex.settled) == (MissingRule.INDICATOR, "1970-01-01", True)
+    assert (len(sex.names), sex.names[0], sex.names[12], sex.names[-1]) == (
+        20,
+        "sex=january",
+        "sex=monday",
+        "sex=missing",
+    )
+    assert (age.rank, age.fill, age.settled, age.agrees_on_fill, age.agrees_on_quantiles) == (
+        True,
+        0.5,
+        False,
+        False,
+        True,
+    )
+    plain = data_schema(job('missing = "median"')).columns
+    assert [(plan.settled, plan.agrees_on_quantiles) for plan in plain] == [(False, True)] * 2
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -74,13 +96,19 @@ def test_given_levels_leave_nothing_to_agree_on() -> None:
         ('[data.columns]\nsex = { kind = "ordinal", levels = ["a", "b"], unknown = "other" }', "for categories"),
         ('[data.columns]\nsex = "date"', "needs since"),
         ('[data.columns]\nsex = { kind = "date", since = "2020-02-30" }', "since"),
-        ('[data.columns]\nage = { transform = "rank" }', "log1p"),
+        ('[data.columns]\nage = { transform = "root" }', "log1p"),
+        ('[data.columns]\nage = { kind = "date", parts = ["days"] }', "needs since"),
+        ('[data.columns]\nage = { kind = "date", parts = ["month", "month"] }', "parts names one twice"),
+        ('[data.columns]\nage = { kind = "date", parts = ["year"] }', "weekday"),
+        ('[data.columns]\nage = { parts = ["month"] }', "parts.*kind"),
+        ('[data.columns]\nage = { kind = "date", parts = ["month"], missing = "median" }', '"indicator"'),
+        ('[data.columns]\nsex = { kind = "category", missing = "median" }', '"indicator"'),
         ("[data.columns]\nage = { clip = [2, 1] }", "smaller number first"),
         ('[data.columns]\nsex = { kind = "category", missing = "mean" }', '"indicator"'),
         ('[data.columns]\nsex = { kind = "category", levels = ["a", "a"] }', "different names"),
         ('[data.columns]\nsex = { kind = "category", levels = ["a"], least_rows = 5 }', "least_rows"),
         ('[data.columns]\nsex = "boolean"\n[data.ranges]\nsex = [0, 1]', "no plain number"),
-        ('missing = "median"', "missing"),
+        ('missing = "mode"', "missing"),
         (TYPED + "[features]\nlengthscale = [1.0, 2.0]", "one number, or a rule"),
         ('backbone = "b"\nmissing = "mean"', "backbone makes the columns"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernfed.columns.plan import ColumnFound, ColumnKind, ColumnPlan, MissingRule, UnknownRule
+from kernfed.columns.plan import NUM_QUANTILES, ColumnFound, ColumnKind, ColumnPlan, MissingRule, UnknownRule
 from kernfed.errors import DataError
 from kernfed.jobs.client_file import ClientFile, DatasetSection, PartitionFile, PolicySection
 from kernfed_client.data.reading.found_columns import find_columns
@@ -77,3 +77,20 @@ def test_the_column_of_groups_stays_here(tmp_path: Path) -> None:
     rows = [("a", 1, "ann")] * 6
     with pytest.raises(DataError, match="names groups"):
         found(tmp_path, rows, replace(KIND, name="patient"), group="patient")
+
+
+def test_quantiles_are_told_where_a_median_or_ranks_are_wanted(tmp_path: Path) -> None:
+    """Of means of neighbours and coarsely; exactly where single rows may be told, and none of too few rows."""
+    values = np.exp(np.random.default_rng(0).normal(0.0, 1.0, 40))
+    rows = [("a", f"{v:.6f}", i) for i, v in enumerate(values)]
+    median = replace(SIZE, missing=MissingRule.MEDIAN)
+    assert found(tmp_path, rows, SIZE)[0].quantiles == ()
+    exact = found(tmp_path, rows, median, min_rows=1)[0].quantiles
+    assert exact[NUM_QUANTILES // 2] == pytest.approx(np.median(values), abs=1e-6)
+    told = found(tmp_path, rows, median)[0].quantiles
+    assert list(told) == sorted(told)
+    assert not {f"{v:.6f}" for v in values} & {f"{v:.6f}" for v in told}
+    assert 0 < np.abs(np.array(told) - exact)[30:70].max() < 0.3
+    ranks = replace(SIZE, missing=MissingRule.REFUSE, rank=True)
+    assert found(tmp_path, rows, ranks)[0].quantiles == told
+    assert found(tmp_path, rows[:2], ranks)[0].quantiles == ()
