@@ -38,8 +38,9 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "400")
     job = Path("examples/messy/newton.toml")
     job.write_text("report = false\n" + job.read_text(encoding="utf-8"), encoding="utf-8")
-    check, train, predict = COMMANDS
+    check, propose, train, predict = COMMANDS
     assert "sex=female" in run(client, check)
+    assert '[data.columns] sex = "category"' in run(client, propose)
     shown = re.search(r"^levels that the clients.*$", PAGE, re.MULTILINE)
     assert shown is not None
     trained = run(simulation, train)
