@@ -92,8 +92,8 @@ def propose(config_path: Path, dataset: str | None = None, target: str | None = 
     dataset = dataset or (next(iter(file.datasets)) if len(file.datasets) == 1 else "default")
     section = file.datasets.get(dataset)
     if section is None:
-        names = listed(sorted(file.datasets)) or "none"
-        raise ConfigError(f"{config_path}: no data set {dataset!r}; it has {names}: name one of them with --dataset")
+        there = listed(sorted(file.datasets)) or "none"
+        raise ConfigError(f"{config_path}: no data set {dataset!r}; it has {there}: name one of them with --dataset")
     source, columns = _columns(section, dataset)
     names = [column.name for column in columns]
     if target is not None and target not in names:

@@ -104,7 +104,7 @@ def test_other_targets_make_other_tasks(tmp_path: Path) -> None:
 
 def test_the_client_file_says_how_cells_are_written_and_what_groups_are(tmp_path: Path) -> None:
     """Its names, tokens of gaps and dates count; the column of groups is no feature."""
-    columns = {
+    columns: dict[str, list[Any]] = {
         "pid": [i // 2 for i in range(NUM)],
         "Tag": [f"{1 + i % 28}.03.2020" for i in range(NUM)],
         "v": ["-9" if i % 4 == 0 else str(i * i % 17) for i in range(NUM)],
