@@ -260,7 +260,7 @@ class FolderStream:
                 if not raw or (last and not raw.endswith(b"\n")):
                     break
                 offset, line = offset + len(raw), line + 1
-                text = raw.decode(self.file.encoding, errors="replace").strip()
+                text = raw.decode(self.file.encoding, errors="replace").strip(" \t\r\n\f\v")
                 if not text:
                     continue
                 mark = marks.add(raw)
