@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from kernfed.cli.client_text import days_left_text, state_text
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_json, print_table
-from kernfed.jobs.info import ClientInfo, split_platform
+from kernfed.jobs.info import split_platform
 from kernfed.wire.operator_client import OperatorClient
 from kernfed.wording import clean
 
@@ -34,30 +35,15 @@ def list_clients(
     rows = [
         [
             client.name,
-            _state(client),
+            state_text(client),
             clean(", ".join(client.datasets)),
             clean(split_platform(client.device)[0]),
             clean(client.software_version),
             client.last_seen_at and client.last_seen_at.astimezone(),
-            _days_left(client, now),
+            days_left_text(client, now),
             ", ".join(client.job_ids),
         ]
         for client in clients
     ]
     columns = ["client", "state", "data sets", "device", "release", "last seen", "valid", "jobs"]
     print_table(columns, rows)
-
-
-def _state(client: ClientInfo) -> str:
-    if client.revoked:
-        return f"revoked: {clean(client.revoked_why)}" if client.revoked_why else "revoked"
-    if client.connected:
-        return f"connected: {clean(client.trouble)}" if client.trouble else "connected"
-    return "away" if client.last_seen_at else "never seen"
-
-
-def _days_left(client: ClientInfo, now: datetime) -> str:
-    if client.certificate_expires_at is None:
-        return ""
-    days = (client.certificate_expires_at - now).total_seconds() / 86400
-    return f"{days:.0f} days left" if days >= 1 else "expires today" if days > 0 else "expired"

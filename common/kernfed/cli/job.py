@@ -19,16 +19,17 @@ from kernfed.cli.job_text import (
     client_table,
     duration_text,
     event_line,
+    job_facts,
+    last_metrics,
     rounds_text,
     rows_behind,
-    rows_text,
     signed_text,
 )
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, new_app, print_folded, print_json, print_note, print_table
 from kernfed.cli.watching import show_job
 from kernfed.errors import ConfigError, JobCancelledError, JobError
-from kernfed.federation.events import EventKind, JobState, RoundMetrics
+from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.comparison import compare_jobs
 from kernfed.jobs.info import JobInfo, NumberedEvent
 from kernfed.jobs.job_file import load_job, parse_job
@@ -136,7 +137,7 @@ def show(
     if not settings:  # a coordinator of before says what was submitted, and no defaults
         settings = parse_job(job.job_toml, f"file of job {job.job_id}", accepted=True).plan()
         release = f"; defaults as of kernfed {version('kernfed')}, which is this command's release"
-    metrics, behind = _last_metrics(events), rows_behind(events)
+    metrics, behind = last_metrics(events), rows_behind(events)
     told = [e for e in events if e.event.kind in (EventKind.NOTE, EventKind.CLIENT_FAILED, EventKind.CLIENT_MISSING)]
     if as_json:
         failures = [e for e in told if e.event.kind is not EventKind.NOTE]
@@ -151,22 +152,9 @@ def show(
         }
         print_json(everything)
         return
-    facts = [
-        ("job", job.job_id),
-        ("state", job.state.value),
-        ("waiting", clean(job.waiting_for)),
-        ("cancelled", _cancelled_by(events) if job.state is JobState.CANCELLED else ""),
-        ("error", clean(f"{job.error_reason}: {job.error_message}") if job.error_reason else ""),
-        ("submitted", f"{job.submitted_at.astimezone():%Y-%m-%d %H:%M:%S} by {clean(job.submitted_by)}"),
-        ("signed", signed_text(job)),
-        ("took", duration_text(job, datetime.now(UTC))),
-        ("rounds", rounds_text(job)),
-        ("clients", clean(", ".join(job.clients)) or "not known before it starts"),
-        ("rows", rows_text(behind)),
-    ]
-    for key, value in facts:
-        if value:
-            print_folded(f"{key:<10} ", value)
+    print_folded(f"{'job':<10} ", job.job_id)
+    for key, value in job_facts(job, events, behind, datetime.now(UTC)):
+        print_folded(f"{key:<10} ", value)
     columns, rows = client_table(metrics)
     if rows:
         typer.echo("")
@@ -333,14 +321,3 @@ def _named_keys(job: JobInfo) -> set[str]:
     except ConfigError:
         return set()
     return {key for key, _ in flat(parsed.model_dump(mode="json", exclude_unset=True))}
-
-
-def _cancelled_by(events: list[NumberedEvent]) -> str:
-    """By whom, in the words of the job's last change of state."""
-    said = [e.event.message for e in events if e.event.kind is EventKind.STATE]
-    return clean(said[-1].removeprefix("cancelled ")) if said else ""
-
-
-def _last_metrics(events: list[NumberedEvent]) -> RoundMetrics:
-    measured = [e.event.metrics for e in events if e.event.metrics is not None and e.event.metrics.clients]
-    return measured[-1] if measured else RoundMetrics()

@@ -57,34 +57,37 @@ class Absences:
 
 
 def event_line(numbered: NumberedEvent, num_rounds: int = 0, num_clients: int = 0) -> str | None:
-    """An event for a reader of plain text; None where it is not worth a line.
+    """An event and its time of day for a reader of plain text; see `event_text`."""
+    text = event_text(numbered.event, num_rounds, num_clients)
+    return None if text is None else f"{clock(numbered.time)}  {text}"
+
+
+def event_text(event: JobEvent, num_rounds: int = 0, num_clients: int = 0) -> str | None:
+    """An event in words; None where it is not worth a line.
 
     Args:
-        numbered: The event.
+        event: The event.
         num_rounds: Of the job; 0: not known.
         num_clients: That take part in the job; metrics of fewer say of how many they are. 0: not known.
     """
-    event = numbered.event
     client, step, message = clean(event.client), clean(event.step), clean(event.text)
     match event.kind:
         case EventKind.STATE | EventKind.CLIENT_JOINED:
-            text = message
+            return message
         case EventKind.NOTE:
-            text = f"note: {message}"
+            return f"note: {message}"
         case EventKind.CLIENT_FAILED:
-            text = f"{client} failed {step}: {message}"
+            return f"{client} failed {step}: {message}"
         case EventKind.CLIENT_MISSING:
-            text = f"{client} missed {step}: {message or 'no answer by the deadline'}"
+            return f"{client} missed {step}: {message or 'no answer by the deadline'}"
         case EventKind.WAITING:
-            text = message or "no longer waiting"
+            return message or "no longer waiting"
         case EventKind.ROUND_CLOSED:
             total = f"/{num_rounds}" if num_rounds else ""
-            text = (
-                f"round {event.round_num}{total}  {metrics_text(event.metrics or RoundMetrics(), num_clients)}".rstrip()
-            )
+            told = metrics_text(event.metrics or RoundMetrics(), num_clients)
+            return f"round {event.round_num}{total}  {told}".rstrip()
         case _:
             return None
-    return f"{clock(numbered.time)}  {text}"
 
 
 def clock(when: datetime) -> str:
@@ -154,6 +157,44 @@ def rows_text(behind: Mapping[str, float]) -> str:
     if not behind:
         return ""
     return f"{percent(behind['last'])} behind the last round, {percent(behind['least'])} behind that with the fewest"
+
+
+def job_facts(
+    job: JobInfo, events: Sequence[NumberedEvent], behind: Mapping[str, float], now: datetime
+) -> list[tuple[str, str]]:
+    """What there is to say of a job in a line each: names and words.
+
+    Args:
+        job: The job.
+        events: Of it; at least its last change of state.
+        behind: As `rows_behind` tells; empty: not known.
+        now: For how long it has run is told as of then.
+    """
+    facts = [
+        ("state", job.state.value),
+        ("waiting", clean(job.waiting_for)),
+        ("cancelled", _cancelled_by(events) if job.state is JobState.CANCELLED else ""),
+        ("error", clean(f"{job.error_reason}: {job.error_message}") if job.error_reason else ""),
+        ("submitted", f"{job.submitted_at.astimezone():%Y-%m-%d %H:%M:%S} by {clean(job.submitted_by)}"),
+        ("signed", signed_text(job)),
+        ("took", duration_text(job, now)),
+        ("rounds", rounds_text(job)),
+        ("clients", clean(", ".join(job.clients)) or "not known before it starts"),
+        ("rows", rows_text(behind)),
+    ]
+    return [(key, value) for key, value in facts if value]
+
+
+def last_metrics(events: Sequence[NumberedEvent]) -> RoundMetrics:
+    """The last metrics of clients among the events; without any where there are none."""
+    measured = [e.event.metrics for e in events if e.event.metrics is not None and e.event.metrics.clients]
+    return measured[-1] if measured else RoundMetrics()
+
+
+def _cancelled_by(events: Sequence[NumberedEvent]) -> str:
+    """By whom, in the words of the job's last change of state."""
+    said = [e.event.message for e in events if e.event.kind is EventKind.STATE]
+    return clean(said[-1].removeprefix("cancelled ")) if said else ""
 
 
 def client_table(metrics: RoundMetrics) -> tuple[list[str], list[list[str]]]:

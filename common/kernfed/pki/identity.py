@@ -30,9 +30,11 @@ __all__ = [
     "Role",
     "admission",
     "caller",
+    "caller_of_der",
     "channel_credentials",
     "enrolment_channel_credentials",
     "enrolment_server_credentials",
+    "refuse_unfit",
     "require",
     "server_credentials",
 ]
@@ -280,24 +282,47 @@ def admission(
     """
 
     def admit(context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        who = caller(context)
-        if who.federation != federation:
-            raise PermissionDeniedError(f"{who} is of federation {who.federation!r}; this is {federation!r}")
-        if is_revoked(who.serial):
-            again = (
-                "make a new request with `kernfed-client csr --operator`, into an empty folder"
-                if who.role is Role.OPERATOR
-                else "ask the operator for a new token and enrol again"
-            )
-            raise RevokedError(f"the certificate of {who} was revoked: {again}")
-        who.check_end(now())
+        refuse_unfit(caller(context), federation, is_revoked, now())
 
     return admit
 
 
+def refuse_unfit(who: Caller, federation: str, is_revoked: Callable[[str], bool], now: datetime) -> None:
+    """Refuse a caller of another federation, and one whose certificate was revoked or has ended.
+
+    Raises:
+        PermissionDeniedError: The federation is another one.
+        RevokedError: The certificate was revoked.
+        CertificateError: It is expired.
+    """
+    if who.federation != federation:
+        raise PermissionDeniedError(f"{who} is of federation {who.federation!r}; this is {federation!r}")
+    if is_revoked(who.serial):
+        again = (
+            "make a new request with `kernfed-client csr --operator`, into an empty folder"
+            if who.role is Role.OPERATOR
+            else "ask the operator for a new token and enrol again"
+        )
+        raise RevokedError(f"the certificate of {who} was revoked: {again}")
+    who.check_end(now)
+
+
+@functools.lru_cache(maxsize=1024)
+def caller_of_der(der: bytes) -> Caller:
+    """Read who calls from a certificate whose signature TLS has checked, as it comes from `ssl`.
+
+    Raises:
+        CertificateError: The certificate carries no name of this system.
+    """
+    return _caller_in(x509.load_der_x509_certificate(der))
+
+
 @functools.lru_cache(maxsize=1024)
 def _caller_of(pem: bytes) -> Caller:
-    certificate = x509.load_pem_x509_certificate(pem)
+    return _caller_in(x509.load_pem_x509_certificate(pem))
+
+
+def _caller_in(certificate: x509.Certificate) -> Caller:
     principal = principal_of(certificate)
     return Caller(principal.name, principal.role, principal.federation, serial_of(certificate), certificate)
 

@@ -73,12 +73,14 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def metrics_address(listen: str | None, port: int | None) -> str | None:
-    """Where metrics are served, by the two keys of a daemon's file; None: nowhere.
+def optional_address(listen: str | None, port: int | None, prefix: str, what: str) -> str | None:
+    """Where something is served that need not be, by the two keys of a daemon's file; None: nowhere.
 
     Args:
-        listen: `metrics_listen`, as host:port.
-        port: `metrics_port`, the short form for loopback.
+        listen: Key `listen`, as host:port.
+        port: Key `port`, the short form for loopback.
+        prefix: Of both keys' names, e.g. `metrics_`.
+        what: That is served, e.g. `metrics are`.
 
     Raises:
         ConfigError: Both are given, or `listen` is no address.
@@ -86,9 +88,14 @@ def metrics_address(listen: str | None, port: int | None) -> str | None:
     if listen is None:
         return None if port is None else f"127.0.0.1:{port}"
     if port is not None:
-        raise ConfigError("metrics_port: metrics_listen says where metrics are served; leave metrics_port out")
+        raise ConfigError(f"{prefix}port: {prefix}listen says where {what} served; leave {prefix}port out")
     try:
         split_address(listen)
     except ConfigError as err:
-        raise ConfigError(f"metrics_listen: {err}") from err
+        raise ConfigError(f"{prefix}listen: {err}") from err
     return listen
+
+
+def metrics_address(listen: str | None, port: int | None) -> str | None:
+    """Where metrics are served, by `metrics_listen` and `metrics_port`: see `optional_address`."""
+    return optional_address(listen, port, "metrics_", "metrics are")

@@ -25,6 +25,7 @@ from kernfed.wording import listed, moment
 from kernfed_server.federation.call_frames import CallFrames
 from kernfed_server.federation.holding import UNAPPROVED, UNSIGNED, Holding
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
+from kernfed_server.federation.standing import Standing
 from kernfed_server.jobs.step_state import Decision, StepRules, StepState
 
 MAX_ANEW = 3
@@ -333,6 +334,14 @@ class OpenCall:
         if text != self._waiting:
             self._waiting = text
             self._observe(EventKind.WAITING, "", text)
+
+    def standing(self) -> Standing:
+        """Where the call stands now."""
+        away = self._away()
+        closes_at, gives_up_at = self._state.closes_at(away), self._state.gives_up_at
+        closes = closes_at <= gives_up_at
+        until = self._clock(closes_at if closes else gives_up_at)
+        return Standing(self.step, self.round_num, self.clients, self.unanswered, frozenset(away), until, closes)
 
     def _clock(self, when: float) -> str:
         """A time to come, by `time.monotonic`, for reading; empty: none that anybody lives to see."""

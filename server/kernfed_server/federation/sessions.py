@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from kernfed.wire.frames import MAX_DECIDED_JOBS, MAX_ID, PROTOCOL_VERSION
 from kernfed_server.federation.holding import UNSIGNED
 from kernfed_server.federation.open_call import OpenCall
 from kernfed_server.federation.session import Session, SessionLimits, ToldSubmission
+from kernfed_server.federation.standing import Standing
 
 log = structlog.get_logger(__name__)
 
@@ -270,6 +271,10 @@ class SessionRegistry:
     def call(self, task_id: str) -> OpenCall | None:
         """The open call of a task."""
         return self._calls.get(task_id)
+
+    def standings(self, job_ids: Collection[str]) -> dict[str, Standing]:
+        """Where the open step of each of some jobs stands, by job id."""
+        return {call.job_id: call.standing() for call in self._calls.values() if call.job_id in job_ids}
 
     def counted(self, task_id: str, client: str) -> bytes | None:
         """Digest of a client's reply to a task that was counted, lately; None: none was."""

@@ -216,12 +216,8 @@ class Store:
         self, job_id: str, first: int = 1, limit: int = 1000, kinds: Iterable[EventKind] = ()
     ) -> list[NumberedEvent]:
         """Events of a job from a sequence number on, in order, those that wait for the disk too; some kinds, or all."""
-        query = (
-            sa.select(t.events)
-            .where(t.events.c.job_id == job_id, t.events.c.sequence >= first)
-            .order_by(t.events.c.sequence)
-            .limit(limit)
-        )
+        query = t.events.select().where(t.events.c.job_id == job_id, t.events.c.sequence >= first)
+        query = query.order_by(t.events.c.sequence).limit(limit)
         wanted = frozenset(kinds)
         if wanted:
             query = query.where(t.events.c.kind.in_([kind.value for kind in wanted]))
@@ -236,6 +232,18 @@ class Store:
             after = found[-1].sequence if found else first - 1
             found += [e for e in waiting if e.sequence > after and (not wanted or e.event.kind in wanted)]
         return found[:limit]
+
+    async def last_events(
+        self, job_id: str, limit: int, kinds: Iterable[EventKind], every: int = 1
+    ) -> list[NumberedEvent]:
+        """The last events of some kinds that are on the disk, in order: of rounds that `every` divides, where given."""
+        query = t.events.select().where(
+            t.events.c.job_id == job_id,
+            t.events.c.kind.in_([kind.value for kind in kinds]),
+            t.events.c.round_num % every == 0,
+        )
+        query = query.order_by(t.events.c.sequence.desc()).limit(limit)
+        return [event_from(row) for row in reversed(await self._db.reading(lambda db: db.execute(query).all()))]
 
     async def save_checkpoint(
         self, info: JobInfo, checkpoint: Checkpoint, answers: Answers, outcomes: RoundOutcomes | None = None
