@@ -16,7 +16,7 @@ LEFT_OUT = {
     "coordinator": frozenset({"pandas", "pyarrow", "scikit-learn", "torch"}),
     "client": frozenset({"alembic", "jinja2", "matplotlib", "sqlalchemy"}),
 }
-ADDED = {"coordinator": ("postgres",), "client": ()}
+ADDED = {"coordinator": ("postgres", "web"), "client": ()}
 """Optional groups of pyproject.toml."""
 
 

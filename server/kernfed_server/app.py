@@ -30,7 +30,14 @@ from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.status import StatusInterceptor
 from kernfed.v1 import enrolment_service_pb2_grpc, federation_service_pb2, operator_service_pb2_grpc, task_pb2
-from kernfed.wire.channel import ENROLMENT_OPTIONS, SERVER_OPTIONS, address, metrics_address, split_address
+from kernfed.wire.channel import (
+    ENROLMENT_OPTIONS,
+    SERVER_OPTIONS,
+    address,
+    metrics_address,
+    optional_address,
+    split_address,
+)
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
 from kernfed_server.federation.session import SessionLimits, ToldSubmission
@@ -45,6 +52,7 @@ from kernfed_server.services.health import Health
 from kernfed_server.services.operator import OperatorServicer
 from kernfed_server.trust.own_certificate import keep_own_certificate_renewed
 from kernfed_server.trust.revocations import RevocationWatch
+from kernfed_server.web.door import Door, Page
 
 if TYPE_CHECKING:
     from kernfed_server.services.metrics import CoordinatorMetrics
@@ -61,6 +69,8 @@ class Ports:
 
     federation: int
     enrolment: int
+    page: int = 0
+    """The operator's page; 0: none."""
 
 
 class Coordinator:
@@ -96,6 +106,7 @@ class Coordinator:
             self._leave_out(name, certificates)
         self._health = Health()
         self._metrics_at = metrics_address(file.metrics_listen, file.metrics_port)
+        self._page_at = optional_address(file.web.listen, file.web.port, "web.", "the page is")
         self._stop_by: float | None = None
         """When a coordinator that stops must be gone, by the loop's clock."""
 
@@ -165,9 +176,11 @@ class Coordinator:
                 )
             ]
             stack.push_async_callback(_cancel, background)
+            page = await self._serve_page(runs, store, stack)
             ports = Ports(
-                await stack.enter_async_context(self._serving_federation(runs)),
+                await stack.enter_async_context(self._serving_federation(runs, page)),
                 await stack.enter_async_context(self._serving_enrolment()),
+                page.port if page else 0,
             )
             await self._health.serving()
             ready(ports)
@@ -178,6 +191,7 @@ class Coordinator:
                 port=ports.federation,
                 enrolment_port=ports.enrolment,
                 data=str(file.data),
+                **({"page": page.address} if page else {}),
             )
             workflows.set_result(await asyncio.to_thread(_workflows))
             stopped = asyncio.ensure_future(stop.wait())
@@ -209,17 +223,33 @@ class Coordinator:
         stack.enter_context(metrics.served(self._metrics_at))
         return [metrics.watch_loop()]
 
+    async def _serve_page(self, runs: RunManager, store: Store, stack: contextlib.AsyncExitStack) -> Page | None:
+        """Answer browsers until the stack ends; None: no address is set."""
+        if self._page_at is None:
+            return None
+        try:
+            from kernfed_server.web.server import serving_page  # noqa: PLC0415  # where an address is set alone
+            from kernfed_server.web.site import Site  # noqa: PLC0415  # likewise
+        except ModuleNotFoundError as err:
+            raise ConfigError(
+                f"web: the page needs a package that is missing: pip install 'kernfed[web]' ({err})"
+            ) from err
+        door = Door(self._pki.federation, self._revocations.is_revoked)
+        site = Site(door, runs, store, self.sessions)
+        folder = self._pki.coordinator_folder
+        return await stack.enter_async_context(serving_page(self._page_at, self._file.web, folder, site))
+
     def _exchange(self, job: JobInfo, submission: task_pb2.Submission | None) -> RemoteExchange:
         told = None if submission is None else ToldSubmission.of(job, submission)
         return RemoteExchange(self.sessions, job.submitted_by, job.method, told)
 
     @contextlib.asynccontextmanager
-    async def _serving_federation(self, runs: RunManager) -> AsyncIterator[int]:
+    async def _serving_federation(self, runs: RunManager, page: Page | None) -> AsyncIterator[int]:
         admit = admission(self._pki.federation, self._revocations.is_revoked)
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[StatusInterceptor(admit)])
         server.add_generic_rpc_handlers((FederationServicer(self.sessions).handler(),))
         operator_service_pb2_grpc.add_OperatorServiceServicer_to_server(
-            OperatorServicer(runs, self._pki.authority.certificate), server
+            OperatorServicer(runs, self._pki.authority.certificate, page), server
         )
         enrolment_service_pb2_grpc.add_EnrolmentServiceServicer_to_server(EnrolmentServicer(self._pki), server)
         self._health.add_to(server, with_watch=True)

@@ -15,6 +15,20 @@ from kernfed.wire.channel import address, split_address
 from kernfed.wire.frames import MAX_HEARTBEAT_S, MAX_SILENCE_S
 
 
+class WebSection(Section):
+    """The operator's page: off, unless one of the first two keys is set."""
+
+    listen: str | None = Field(
+        None, description="host:port of the operator's page (TLS with the coordinator's certificate); unset: none."
+    )
+    port: int | None = Field(None, ge=0, le=65535, description='Short for listen = "127.0.0.1:PORT"; unset: none.')
+    address: str | None = Field(
+        None,
+        description="host:port as browsers dial it, for the links of `kernfed web`; unset: that of `listen`, or, "
+        "where it listens on every address, the host that the operator's commands dial.",
+    )
+
+
 class CoordinatorFile(Section):
     """A coordinator's configuration. Every key has a default: a file may be empty, or missing."""
 
@@ -51,6 +65,7 @@ class CoordinatorFile(Section):
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description='Short for metrics_listen = "127.0.0.1:PORT"; unset: none.'
     )
+    web: WebSection = Field(default_factory=WebSection, description="The operator's page.")
 
 
 def load_coordinator_file(path: Path | None) -> CoordinatorFile:

@@ -15,6 +15,12 @@ add_later(
 )
 add_later(app, "job", "kernfed.cli.job:app", "Submit jobs, watch them, and fetch what they leave.")
 add_later(app, "client", "kernfed.cli.client:app", "See the clients of the federation.")
+add_later(
+    app,
+    "web",
+    "kernfed.cli.web:web",
+    "Print a link to the coordinator's page, which signs in once and for a short time.",
+)
 add_later(app, "predict", "kernfed.cli.predict:predict", "Predict the target of each row of a CSV or Parquet file.")
 add_later(app, "report", "kernfed.cli.report:report", "Write report.html again from the artifacts in a folder.")
 add_later(

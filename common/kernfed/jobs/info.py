@@ -111,6 +111,16 @@ class ArtifactInfo:
     """64 hexadecimal digits."""
 
 
+@dataclass(frozen=True, slots=True)
+class PageLink:
+    """A link to the coordinator's page that signs an operator in."""
+
+    url: str
+    """Good for one sign-in."""
+    expires_at: datetime
+    """It is refused from then on; aware, UTC."""
+
+
 def split_platform(reported: str) -> tuple[str, str]:
     """What a client reported, as device and platform; a client of an earlier release reports no platform."""
     device, _, found = reported.partition(DEVICE_ON)

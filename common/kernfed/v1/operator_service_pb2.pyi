@@ -791,3 +791,44 @@ class UploadFileResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["known", b"known"]) -> None: ...
 
 Global___UploadFileResponse: typing_extensions.TypeAlias = UploadFileResponse
+
+@typing.final
+class MakePageLinkRequest(google.protobuf.message.Message):
+    """Request of `MakePageLink`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___MakePageLinkRequest: typing_extensions.TypeAlias = MakePageLinkRequest
+
+@typing.final
+class MakePageLinkResponse(google.protobuf.message.Message):
+    """Response of `MakePageLink`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    CODE_FIELD_NUMBER: builtins.int
+    EXPIRES_AT_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """host:port of the page as browsers dial it; the host is empty where the page listens on every address."""
+    code: builtins.str
+    """Signs in once: 43 characters. Goes behind the `#` of the link, which no browser sends."""
+    @property
+    def expires_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """The code is refused from then on."""
+
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        code: builtins.str = ...,
+        expires_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["expires_at", b"expires_at"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "code", b"code", "expires_at", b"expires_at"]) -> None: ...
+
+Global___MakePageLinkResponse: typing_extensions.TypeAlias = MakePageLinkResponse

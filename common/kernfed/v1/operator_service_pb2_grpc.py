@@ -85,6 +85,11 @@ class OperatorServiceStub(object):
                 request_serializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.SerializeToString,
                 response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.FromString,
                 _registered_method=True)
+        self.MakePageLink = channel.unary_unary(
+                '/kernfed.v1.OperatorService/MakePageLink',
+                request_serializer=kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkRequest.SerializeToString,
+                response_deserializer=kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkResponse.FromString,
+                _registered_method=True)
 
 
 class OperatorServiceServicer(object):
@@ -161,6 +166,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MakePageLink(self, request, context):
+        """A link that signs the caller in to the coordinator's page, once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -213,6 +225,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.UploadFile,
                     request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.FromString,
                     response_serializer=kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.SerializeToString,
+            ),
+            'MakePageLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakePageLink,
+                    request_deserializer=kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkRequest.FromString,
+                    response_serializer=kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -486,6 +503,33 @@ class OperatorService(object):
             '/kernfed.v1.OperatorService/UploadFile',
             kernfed_dot_v1_dot_operator__service__pb2.UploadFileRequest.SerializeToString,
             kernfed_dot_v1_dot_operator__service__pb2.UploadFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakePageLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernfed.v1.OperatorService/MakePageLink',
+            kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkRequest.SerializeToString,
+            kernfed_dot_v1_dot_operator__service__pb2.MakePageLinkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,6 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from datetime import UTC
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,7 +25,7 @@ import grpc.aio
 
 from kernfed import files
 from kernfed.errors import BusyError, ConfigError, JobError, KernfedError, UnavailableError, WireError
-from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent
+from kernfed.jobs.info import ArtifactInfo, ClientInfo, JobInfo, JobPage, JobUpdate, NumberedEvent, PageLink
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Identity, Role, channel_credentials
 from kernfed.pki.submission import sign_job
@@ -32,7 +33,7 @@ from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.status import PeerStatus, error_from_rpc
 from kernfed.v1 import operator_service_pb2 as pb
 from kernfed.v1 import operator_service_pb2_grpc
-from kernfed.wire.channel import split_address
+from kernfed.wire.channel import address, split_address
 from kernfed.wire.operator import artifact_from_proto, client_from_proto, job_from_proto, update_from_proto
 from kernfed.wire.proxy import channel_options
 
@@ -64,16 +65,16 @@ class OperatorClient:
         Raises:
             ConfigError: No address is known.
         """
-        address = coordinator or identity.coordinator
-        if not address:
+        dialled = coordinator or identity.coordinator
+        if not dialled:
             raise ConfigError(f"{identity.folder} names no coordinator: give --coordinator host:port")
-        split_address(address)
-        self._address = address
+        split_address(dialled)
+        self._address = dialled
         self._identity = identity
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._channel = grpc.aio.secure_channel(
-            address, channel_credentials(identity), options=channel_options(address)
+            dialled, channel_credentials(identity), options=channel_options(dialled)
         )
         self._stub = operator_service_pb2_grpc.OperatorServiceStub(self._channel)
 
@@ -169,6 +170,19 @@ class OperatorClient:
             if response.next_page_token <= token:  # the last page; names are sorted
                 return found
             token = response.next_page_token
+
+    async def page_link(self) -> PageLink:
+        """A link that signs this operator in to the coordinator's page, once.
+
+        Raises:
+            ConfigError: The coordinator serves no page.
+            VersionMismatchError: It is of a release that has none.
+        """
+        response = await self._call(self._stub.MakePageLink, pb.MakePageLinkRequest())
+        host, _, port = response.address.rpartition(":")
+        where = response.address if host else address(split_address(self._address)[0], int(port))
+        url = f"https://{where}/sign-in#{response.code}"
+        return PageLink(url, response.expires_at.ToDatetime(UTC))
 
     async def artifacts(self, job_id: str) -> list[ArtifactInfo]:
         """Files that a job left, sorted by name."""

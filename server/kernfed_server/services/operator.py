@@ -10,7 +10,7 @@ from typing import Any
 import grpc.aio
 from cryptography import x509
 
-from kernfed.errors import SubmissionError, UnavailableError
+from kernfed.errors import ConfigError, SubmissionError, UnavailableError
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Role, require
 from kernfed.pki.submission import prove
@@ -19,6 +19,7 @@ from kernfed.v1 import operator_service_pb2_grpc
 from kernfed.wire.operator import artifact_to_proto, client_to_proto, job_to_proto
 from kernfed_server.jobs.tasks.manager import RunManager
 from kernfed_server.keeping.artifacts import read_pieces
+from kernfed_server.web.door import Page
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -32,15 +33,17 @@ PIECE_S = 60.0
 class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
     """Calls that operators may make to the coordinator."""
 
-    def __init__(self, runs: RunManager, ca: x509.Certificate) -> None:
+    def __init__(self, runs: RunManager, ca: x509.Certificate, page: Page | None = None) -> None:
         """Make the servicer.
 
         Args:
             runs: All jobs.
             ca: The federation's, by which submissions are judged as the clients will judge them.
+            page: The operator's page; None: none is served.
         """
         self._runs = runs
         self._ca = ca
+        self._page = page
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Check a job file and queue it."""
@@ -137,6 +140,18 @@ class OperatorServicer(operator_service_pb2_grpc.OperatorServiceServicer):
         announced = pb.UploadFileRequest() if head is None else head
         known = await self._runs.uploads.receive(announced.sha256, announced.size, _data(requests))
         return pb.UploadFileResponse(known=known)
+
+    async def MakePageLink(self, request: pb.MakePageLinkRequest, context: Context) -> pb.MakePageLinkResponse:
+        """A link to the operator's page that signs in once."""
+        operator = require(context, Role.OPERATOR)
+        if self._page is None:
+            raise ConfigError(
+                "this coordinator serves no page: set `listen` or `port` in [web] of the coordinator file"
+            )
+        code, expires_at = self._page.door.make_code(operator)
+        response = pb.MakePageLinkResponse(address=self._page.address, code=code)
+        response.expires_at.FromDatetime(expires_at)
+        return response
 
 
 async def _data(requests: AsyncIterator[pb.UploadFileRequest]) -> AsyncIterator[bytes]:
