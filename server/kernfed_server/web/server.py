@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kernfed.errors import KernfedError, UnavailableError
+from kernfed.errors import ConfigError, KernfedError, UnavailableError
 from kernfed.pki import folder as files
 from kernfed.pki.identity import Identity
 from kernfed.wire.channel import HANDSHAKE_TIMEOUT_S, address, split_address
@@ -95,11 +95,17 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
         site: What the page shows.
 
     Raises:
+        ConfigError: `address` is none.
         UnavailableError: The port is taken, or the address is not of this machine.
         IdentityError: The coordinator's identity cannot be used.
     """
     host, port_text = listen.rpartition(":")[::2]
     host, wanted = (host.strip("[]"), 0) if port_text == "0" else split_address(listen)
+    if section.address is not None:
+        try:
+            split_address(section.address)
+        except ConfigError as err:
+            raise ConfigError(f"web.address: {err}") from err
     context = _tls(folder)
     listener = _listener(host, wanted, listen)
     port = listener.getsockname()[1]
@@ -133,9 +139,12 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
         renewing.cancel()
         site.close()
         server.should_exit = True
-        done, _ = await asyncio.wait([serving], timeout=_STOP_S + 5)
-        if not done:
-            serving.cancel()
+        done, late = await asyncio.wait([serving, renewing], timeout=_STOP_S + 5)
+        for task in late:
+            task.cancel()
+        for task in done:
+            if not task.cancelled() and (err := task.exception()) is not None:
+                log.error("the page ended by an error", error=repr(err))
         listener.close()
 
 
