@@ -21,6 +21,7 @@ from kernfed.jobs.held_to import HeldTo
 from kernfed.jobs.job_file import JobFile, parse_job
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.registry import STEPS
+from kernfed_client.sums.site import OpenSums, Sums, SumSeats
 from kernfed_server.jobs.execute import execute
 from kernfed_server.jobs.journal import Checkpoint, MemoryJournal
 from kernfed_server.jobs.run import Run
@@ -115,7 +116,7 @@ class ReversedExchange(Exchange):
     """Hands replies on in the opposite order, as if the last client had answered first."""
 
     def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+        self._exchange, self.masks = exchange, exchange.masks
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
         """See `kernfed.federation.exchange.Exchange.ask`."""
@@ -127,7 +128,7 @@ class AwayExchange(Exchange):
     """Clients that do not answer from a round on, or in some rounds."""
 
     def __init__(self, exchange: Exchange, away: Mapping[str, int | range]) -> None:
-        self._exchange = exchange
+        self._exchange, self.masks = exchange, exchange.masks
         self._away = away
 
     async def ask(self, call: Call[R]) -> Mapping[str, R | Fault]:
@@ -182,6 +183,8 @@ class Bench:
     """Rounds before this one are answered honestly."""
     away: Mapping[str, int | range] = field(default_factory=dict)
     """Client to the first round in which it does not answer, 0: not even before round 1; or to all such rounds."""
+    sums: Callable[[str], Sums] | None = None
+    """A client's secure sums under masks, by its name; None: terms are summed as they are."""
 
     def cohort(
         self, job: JobFile, observe: Callable[[JobEvent], None], *, reverse: bool = False, held: bool = True
@@ -203,7 +206,10 @@ class Bench:
 
             return run
 
-        honest: Exchange = InProcessExchange({r: guarded(s) for r, s in STEPS.items()}, dict(self.jobs))
+        for name, local in self.jobs.items():
+            local.memory(SumSeats).sums = OpenSums() if self.sums is None else self.sums(name)
+        steps = {request: guarded(step) for request, step in STEPS.items()}
+        honest: Exchange = InProcessExchange(steps, dict(self.jobs), masks=self.sums is not None)
         exchange: Exchange = ReversedExchange(honest) if reverse else honest
         if self.away:
             exchange = AwayExchange(exchange, self.away)

@@ -601,3 +601,84 @@ class MaskedSolveRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
 
 Global___MaskedSolveRequest: typing_extensions.TypeAlias = MaskedSolveRequest
+
+@typing.final
+class MaskedGradientRequest(google.protobuf.message.Message):
+    """Local gradient at W, and tr W'H_j W where it is asked for, as the client's term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___GradientRequest:
+        """Local gradient at W (Algorithm 1, line 5)."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___GradientRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedGradientRequest: typing_extensions.TypeAlias = MaskedGradientRequest
+
+@typing.final
+class MaskedDescentRequest(google.protobuf.message.Message):
+    """FedAvg's local steps, where they led as the client's term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___GradientDescentRequest:
+        """FedAvg's local steps: `num_steps` gradient steps from W on the client's own objective."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___GradientDescentRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedDescentRequest: typing_extensions.TypeAlias = MaskedDescentRequest
+
+@typing.final
+class MaskedProximalRequest(google.protobuf.message.Message):
+    """FedProx's local problem, its solution as the client's term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___ProximalSolveRequest:
+        """FedProx's local problem in closed form: argmin F_j(V) + (proximal/2) |V - W|²."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___ProximalSolveRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedProximalRequest: typing_extensions.TypeAlias = MaskedProximalRequest

@@ -44,6 +44,9 @@ from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.state import json_array, json_of
 
+_KEPT = "secure sum "
+"""Beginning of the names under which a run keeps whose terms the sums of its round are of."""
+
 
 @dataclass(frozen=True, slots=True)
 class SecureMean:
@@ -62,40 +65,46 @@ async def secure_mean(
     request: Callable[[SumTerms], MaskedRequest],
     weights: Mapping[str, float],
     bound: float,
+    *,
+    whole: bool = False,
 ) -> SecureMean:
     """The mean of what clients answer, weighted, from a sum of masked terms.
 
     Args:
         cohort: Whom to ask.
         run: Keeps whose terms count.
-        round_num: The round; one sum of a step is formed in it.
+        round_num: The round.
         request: Whose terms, and their weights -> the request.
         weights: Of each client, above 0.
         bound: No number of a term is larger in size; a client whose are refuses.
+        whole: Whether terms of all are needed: nothing is unmasked where one is missing.
 
     Raises:
         QuorumNotMetError: Too few clients answered.
         SecureSumError: The masks could not be taken away.
     """
     exponent = exponent_of(bound)
-    step = request(SumTerms(sum="", clients=(), weights=(), exponent=exponent)).step
-    name = f"secure sum {round_num} {step}"
+    asks = request(SumTerms(sum="", clients=(), weights=(), exponent=exponent))
+    step, what = asks.step, message_digest(asks.bare, cohort.float_bits).hex()
+    of_round = f"{_KEPT}{round_num} "
+    run.agreed.drop_before(_KEPT, of_round)
+    name = f"{of_round}{step} {what}"
     kept = run.agreed.get(name)
     before: dict[str, float] | None = None if kept is None else json_of(kept)
     asked = cohort.clients if before is None else tuple(before)
+    parts = before or _parts_of({client: weights[client] for client in asked})
 
     def terms(sum_id: str, clients: Sequence[str]) -> SumTerms:
-        if before is None:
-            whole = math.fsum(weights[client] for client in clients)
-            parts = tuple(float(weights[client] / whole) for client in clients)
-        else:
-            parts = tuple(before[client] for client in clients)
-        return SumTerms(sum=sum_id, clients=tuple(clients), weights=parts, exponent=exponent)
+        return SumTerms(
+            sum=sum_id, clients=tuple(clients), weights=tuple(parts[client] for client in clients), exponent=exponent
+        )
 
     if not cohort.masks:
         plain = request(terms("", asked))
         replies = await cohort.ask(plain, clients=asked)
         words = {client: _words(reply) for client, reply in replies.items()}
+        if whole:
+            _refuse_part(step, cohort.clients, words)
         return _mean(plain, added([words[client] for client in sorted(words)]), tuple(sorted(words)))
 
     trips = _Trips(cohort, f"{round_num}/{step}/{secrets.token_hex(8)}", asked, everyone=before is not None)
@@ -109,6 +118,8 @@ async def secure_mean(
             f"{listed(sorted(set(asked) - set(included)))} failed since: over others nothing may be told. Submit the "
             "job again"
         )
+    if whole:
+        _refuse_part(step, cohort.clients, included)
     run.agreed.put(name, json_array({client: masked.terms.weight_of[client] for client in included}))
     await run.write_agreed()
     shares = await trips.unmasked(gathering, included)
@@ -117,6 +128,18 @@ async def secure_mean(
     for fault in gathering.faults:
         run.note_once(f"in a secure sum {fault}; the sum is right all the same")
     return _mean(masked, total, included)
+
+
+def _parts_of(weights: Mapping[str, float]) -> dict[str, float]:
+    """Weights as parts of those of all who are asked: whenever one is lost, the sum over the others has the same bits."""
+    every = math.fsum(weights.values())
+    return {client: float(weight / every) for client, weight in weights.items()}
+
+
+def _refuse_part(step: str, clients: Iterable[str], included: Iterable[str]) -> None:
+    """Raise where a sum is not over all clients, whom it needs."""
+    if missing := sorted(set(clients) - set(included)):
+        raise SecureSumError(f"{step} is summed over all clients, and {listed(missing)} did not answer")
 
 
 class _Trips:

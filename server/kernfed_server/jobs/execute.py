@@ -70,6 +70,7 @@ async def execute(
     """
     if job.privacy.secure:
         fewest_are_here(cohort)
+        run.holds_state = True  # whose terms a sum is of is written before it is unmasked
         if run.resumed is None:
             run.note_once(who_can_learn(len(cohort.clients)))
     workflow = await asyncio.to_thread(WORKFLOWS.__getitem__, job.method.name)  # may load the method's room

@@ -83,6 +83,9 @@ class Run:
         self._first: Array | None = None
         self._recorded = False
         """Whether this life of the run wrote a checkpoint of a round."""
+        self.holds_state = False
+        """Whether the state of a round is held, so that what is agreed on behind it is written at once."""
+        self._last: Arrays | None = None
         if resumed:
             self._recall(State(resumed.state).part(_OWN))
 
@@ -161,10 +164,7 @@ class Run:
         return {n.removeprefix(_RULE): float(a[0]) for n, a in state.items() if n.startswith(_RULE)}
 
     async def rounds(self, last: int) -> AsyncIterator[int]:
-        """Round numbers still to do, up to `last`; entering one opens it for the cohort.
-
-        What the clients have agreed on is on disk before the first.
-        """
+        """Round numbers still to do; entering one opens it. What clients agreed on is on disk before the first."""
         await (self._whole or self).write_agreed()
         for round_num in range(self._round + 1, last + 1):
             self._cohort.enter_round(round_num)
@@ -189,9 +189,9 @@ class Run:
 
     async def write_agreed(self) -> None:
         """Keep what was agreed on since the last checkpoint, with the state of then."""
-        if not self.agreed.unwritten or self._recorded:  # the next round's checkpoint takes it along
+        state = self._last if self._recorded else {} if self._resumed is None else self._resumed.state
+        if not self.agreed.unwritten or state is None:  # the next round's checkpoint takes it along
             return
-        state = {} if self._resumed is None else self._resumed.state
         await self._journal.checkpoint(Checkpoint(self._round, self._whole_state(state), closes=False))
         self.agreed.unwritten = False
 
@@ -208,6 +208,7 @@ class Run:
     async def _write(self, round_num: int, state: Arrays) -> None:
         await self._journal.checkpoint(Checkpoint(round_num, self._whole_state(state)))
         self._round, self._recorded = round_num, True
+        self._last = state if self.holds_state else None
 
     def _told_by_part(self, event: JobEvent) -> None:
         if event.metrics is not None and event.metrics.pooled:
@@ -300,11 +301,7 @@ class Run:
             self.sound.recall(own, self._resumed.state)
 
     def keep(self, model: Callable[[], Model | None]) -> None:
-        """Say how the model of now is made, for a job that is cancelled or fails: it leaves the last one kept.
-
-        Args:
-            model: Called once, when the job was cancelled or has failed, unless it failed since it diverges.
-        """
+        """Say how the model of now is made; called once, for a job that is cancelled, or fails but does not diverge."""
         self._kept = model
 
     @property
@@ -362,8 +359,8 @@ class Run:
 
     def joined(self, client: str) -> None:
         """Tell that a client takes part from now on that did not before."""
-        message = f"{client} joined behind round {self._round}"
-        self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=message))
+        words = f"{client} joined behind round {self._round}"
+        self._journal.event(JobEvent(EventKind.CLIENT_JOINED, self._round, client=client, message=words))
 
     def wait(self, why: str) -> None:
         """Say what the job waits for; empty: nothing any more."""

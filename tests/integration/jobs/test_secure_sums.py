@@ -29,8 +29,10 @@ SECURE = '[privacy]\nsums = "secure"\n'
 def simulated(fed: Federation, text: str, clients: list[str]) -> str:
     """Digest of the model of a run in one process."""
     jobs = from_client_files([fed.client_folder(name) / "client.toml" for name in clients], fed.root / "state")
-    assert simulate(parse_job(text), jobs, text=text, out=fed.root / "simulated").error is None
-    return hashlib.sha256((fed.root / "simulated" / "model.safetensors").read_bytes()).hexdigest()
+    job = parse_job(text)
+    out = fed.root / "simulated" / job.name
+    assert simulate(job, jobs, text=text, out=out).error is None
+    return hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
 
 
 def lines_of(fed: Federation, client: str, job: str) -> list[dict[str, Any]]:
@@ -48,8 +50,18 @@ async def test_the_model_is_that_of_a_simulation_and_no_solution_leaves(tmp_path
         text = fed.job("dkrr") + SECURE
         ended = await fed.run(text)
         assert await fed.model_sha256(ended) == await asyncio.to_thread(simulated, fed, text, ABC)
+        text = fed.job("fedavg", rounds=2, begin="dkrr") + SECURE
+        rounds = await fed.run(text)
+        assert await fed.model_sha256(rounds) == await asyncio.to_thread(simulated, fed, text, ABC)
         clear = await fed.run(fed.job("dkrr"))
         lines = lines_of(fed, "b", ended.info.job_id)
+        told = [line["step"] for line in lines_of(fed, "b", rounds.info.job_id)]
+    assert [step for step in told if "masked" in step] == [
+        "ridge.masked_solve",
+        "fedavg.masked_update",
+        "fedavg.masked_update",
+        "newton.masked_gradient",
+    ]
     assert clear.info.state is JobState.FAILED
     assert "sends model_update in the clear, and this client sends it in secure sums alone" in clear.info.error_message
     steps = [line["step"] for line in lines]
@@ -115,7 +127,8 @@ async def test_clients_hold_the_coordinator_to_secure_sums(tmp_path: Path, monke
     ("method", "settings", "words"),
     [
         ("newton", {"rounds": 2}, "method newton"),
-        ("fedavg", {"rounds": 2}, "method fedavg"),
+        ("fedavg", {"client_fraction": 0.5}, "draws other clients in each round, by method.client_fraction"),
+        ("fedprox", {"loss": "squared"}, "has secure sums with method.loss = .ridge. alone"),
         ("local", {}, "method local forms no sum over clients"),
         ("dkrr", {"aggregate": "median"}, "compares the clients' updates"),
         ("dkrr", {"ridge": "auto"}, "chooses method.ridge by sums over folds"),

@@ -175,7 +175,7 @@ class MaskedRequest(Request[MaskedTerm]):
 
     Class attributes:
         asks: The method's own request.
-        summed: Arrays of its reply, of which the weighted sums are formed; nothing else of the reply leaves.
+        summed: Arrays and floats of its reply, of which the weighted sums are formed; nothing else of it leaves.
     """
 
     reply = MaskedTerm
@@ -197,9 +197,10 @@ class MaskedRequest(Request[MaskedTerm]):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each array that is summed, by its name."""
+        """Shape of each array that is summed, by its name; that of a float is ()."""
         sizes = validate(self.bare, {}, finite=False)
-        declared = {f.name: f.shape.dims for f in fields_of(self.asks.reply) if f.shape is not None}
+        fields = fields_of(self.asks.reply)
+        declared = {f.name: () if f.type is float else f.shape.dims for f in fields if f.shape or f.type is float}
         return {name: tuple(d if isinstance(d, int) else sizes[d] for d in declared[name]) for name in self.summed}
 
     def refusals(self, reply: MaskedTerm) -> Iterator[str]:

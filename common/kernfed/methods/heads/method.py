@@ -6,6 +6,7 @@ from typing import Any
 
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.data import LearningTask
+from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.methods.base import FIXED, Begins, Method, Reach, table
 from kernfed.methods.heads.messages import (
     EvaluateHeadRequest,
@@ -33,9 +34,14 @@ from kernfed.methods.ridge.messages import (
     GradientRequest,
     HeldOutLossRequest,
     LocalSolveRequest,
+    MaskedDescentRequest,
+    MaskedGradientRequest,
+    MaskedProximalRequest,
+    MaskedSolveRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )
+from kernfed.methods.shared_settings import seen_means
 
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
@@ -53,15 +59,34 @@ def _begun(settings: Settings) -> dict[str, Reach]:
     return {"ridge": reach(settings.ridge, searched=settings.raise_ridge is True)}
 
 
+def _seen(settings: Settings) -> str:
+    """Why a job of rounds that are averaged can have no secure sums; empty: it can."""
+    if settings.loss != "ridge":
+        return f'has secure sums with method.loss = "ridge" alone, and not with "{settings.loss}"'
+    if getattr(settings, "client_fraction", 1.0) < 1:
+        return (
+            "draws other clients in each round, by method.client_fraction: sums that follow each other over changing "
+            "clients tell what single ones add"
+        )
+    return seen_means(settings)
+
+
 def _linear(
-    settings: type[Settings], asks_ridge: type[Request[Any]], asks_head: type[Request[Any]], *more: type[Request[Any]]
+    settings: type[Settings],
+    asks_ridge: type[Request[Any]],
+    asks_head: type[Request[Any]],
+    *more: type[Request[Any]],
+    masked: tuple[type[MaskedRequest], ...] = (),
 ) -> Method[Settings]:
-    """A method with what it asks of its ridge problem, and of a head."""
+    """A method with what it asks of its ridge problem, and of a head, and its secure sums."""
 
     def asks(s: Settings) -> tuple[type[Request[Any]], ...]:
         return (asks_ridge,) if s.loss == "ridge" else (asks_head,)
 
-    steps = tuple(dict.fromkeys((OpenHeadRequest, EvaluateHeadRequest, asks_ridge, asks_head, *more)))
+    def seen(s: Settings) -> str:
+        return _seen(s) if masked else "needs messages of single clients, which are not sums"
+
+    steps = tuple(dict.fromkeys((OpenHeadRequest, EvaluateHeadRequest, asks_ridge, asks_head, *more, *masked)))
     return Method(
         settings,
         rounds=lambda s: s.rounds,
@@ -72,6 +97,8 @@ def _linear(
         asks=asks,
         fixed=FIXED,
         begun=_begun,
+        masked=lambda _: masked,
+        seen=seen,
     )
 
 
@@ -79,10 +106,28 @@ _NEWTON_HEAD = (HeadStepRequest, HeadLossesRequest, HeadWarmUpRequest)
 _AT_END = (GradientRequest, HeadGradientRequest)
 """Of the last weights, where the rounds ask none: how far the job is."""
 
+_MASKED = (MaskedSolveRequest, MaskedGradientRequest)
+"""Secure sums of rounds that are averaged: before the first, and behind the last."""
+
 METHODS = table(
     _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
-    _linear(FedAvgSettings, GradientDescentRequest, HeadDescentRequest, CurvatureRequest, LocalSolveRequest, *_AT_END),
-    _linear(FedProxSettings, ProximalSolveRequest, HeadDescentRequest, LocalSolveRequest, *_AT_END),
+    _linear(
+        FedAvgSettings,
+        GradientDescentRequest,
+        HeadDescentRequest,
+        CurvatureRequest,
+        LocalSolveRequest,
+        *_AT_END,
+        masked=(MaskedDescentRequest, *_MASKED),
+    ),
+    _linear(
+        FedProxSettings,
+        ProximalSolveRequest,
+        HeadDescentRequest,
+        LocalSolveRequest,
+        *_AT_END,
+        masked=(MaskedProximalRequest, *_MASKED),
+    ),
     _linear(FedSophiaSettings, HeadSophiaRequest, HeadSophiaRequest, HeadGradientRequest),
     _linear(FedNewSettings, HeadDirectionRequest, HeadDirectionRequest, HeadGradientRequest),
 )

@@ -172,6 +172,18 @@ class GradientRequest(Request[Gradient]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedGradientRequest(MaskedRequest):
+    """Local gradient at W, and tr W'H_j W where it is asked for, as the client's term of a secure sum."""
+
+    step = "newton.masked_gradient"
+    kinds = GradientRequest.kinds
+    asks = GradientRequest
+    summed = ("gradient", "energy")
+
+    inner: GradientRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStep(Reply):
     """H_j⁻¹ G."""
 
@@ -341,6 +353,18 @@ class GradientDescentRequest(Request[LocalModel]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedDescentRequest(MaskedRequest):
+    """FedAvg's local steps, where they led as the client's term of a secure sum."""
+
+    step = "fedavg.masked_update"
+    kinds = GradientDescentRequest.kinds
+    asks = GradientDescentRequest
+    summed = ("weights",)
+
+    inner: GradientDescentRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProximalSolveRequest(Request[LocalModel]):
     """FedProx's local problem in closed form: argmin F_j(V) + (proximal/2) |V - W|²."""
 
@@ -358,6 +382,18 @@ class ProximalSolveRequest(Request[LocalModel]):
         """See `Request.models_differ`."""
         del rows
         return of_solves(self.ridge + self.proximal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedProximalRequest(MaskedRequest):
+    """FedProx's local problem, its solution as the client's term of a secure sum."""
+
+    step = "fedprox.masked_update"
+    kinds = ProximalSolveRequest.kinds
+    asks = ProximalSolveRequest
+    summed = ("weights",)
+
+    inner: ProximalSolveRequest
 
 
 NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest, SecondMomentsRequest)

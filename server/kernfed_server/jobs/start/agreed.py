@@ -55,6 +55,11 @@ class AgreedValues:
         """Keep a value no more in checkpoints to come, if there is one."""
         self._values.pop(name, None)
 
+    def drop_before(self, beginning: str, current: str) -> None:
+        """Keep values no more whose names begin so, but for those whose names begin with `current`."""
+        for name in [n for n in self._values if n.startswith(beginning) and not n.startswith(current)]:
+            self.drop(name)
+
     async def once(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         """A JSON value that the clients agree on once in the life of the job; later lives of the run ask nobody.
 

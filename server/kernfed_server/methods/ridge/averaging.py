@@ -21,7 +21,9 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.from_all import asked_of_all
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
+from kernfed_server.jobs.summing import mean_of_all_masked, mean_of_masked
 from kernfed_server.jobs.updating import updated
+from kernfed_server.methods.ridge.bounds import largest_gradient, largest_step
 from kernfed_server.methods.ridge.dkrr import one_shot
 
 AVERAGED = "the limit is that of averaged local models, and not the pooled solution where clients differ"
@@ -70,10 +72,8 @@ async def averaged(
     async for round_num in run.rounds(plan.rounds):
         if plan.begin == "dkrr" and not run.former and round_num == 1:
             weights = await one_shot(setup, cohort, run, plan.ridge, plan.rule)
-        asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
-        replies = await cohort.ask(request(weights, round_num), clients=asked, drawn=drawn)
         before = weights
-        weights = await updated(cohort, run, replies, setup.agreed.num_rows, plan.rule, before)
+        weights = await _moved(setup, cohort, run, plan, round_num, request(before, round_num), before)
         run.moved(before, weights)
         if round_num == plan.rounds:
             settled = run.settled(plan.rounds, whole=all_rows and not drawn, limit=limit)
@@ -85,14 +85,40 @@ async def averaged(
     return weights
 
 
+async def _moved(
+    setup: Setup,
+    cohort: Cohort,
+    run: Run,
+    plan: AveragedPlan,
+    round_num: int,
+    request: Request[LocalModel],
+    before: Array,
+) -> Array:
+    """What one round makes of the weights before it."""
+    if setup.secure:
+        bound = largest_step(setup, plan.ridge, before)
+        return (await mean_of_masked(setup, cohort, run, round_num, request, bound)).arrays["weights"]
+    asked = sample_clients(cohort.clients, plan.client_fraction, setup.schema.seed, round_num)
+    replies = await cohort.ask(request, clients=asked, drawn=plan.client_fraction < 1)
+    return await updated(cohort, run, replies, setup.agreed.num_rows, plan.rule, before)
+
+
 async def _judged(setup: Setup, cohort: Cohort, run: Run, weights: Array, ridge: float, settled: Arrival) -> Arrival:
     """How the job ended, by the pooled gradient at its last weights, or by movements where a client's is missing."""
     request = GradientRequest(ridge=ridge, weights=weights, energy=True)
-    replies = await asked_of_all(cohort, run, request, "nobody can say how far the pooled solution is")
-    if not replies:
-        return settled
-    mean = await asyncio.to_thread(cohort.weighted, replies, setup.agreed.num_rows)
-    known = all(reply.energy > 0 for reply in replies.values())
+    otherwise = "nobody can say how far the pooled solution is"
+    if setup.secure:
+        bound, round_num = largest_gradient(setup, ridge, weights), run.round_num + 1
+        sums = await mean_of_all_masked(setup, cohort, run, round_num, request, bound, otherwise)
+        if sums is None:
+            return settled
+        gradient, energy, known = sums["gradient"], float(sums["energy"]), float(sums["energy"]) > 0
+    else:
+        replies = await asked_of_all(cohort, run, request, otherwise)
+        if not replies:
+            return settled
+        mean = await asyncio.to_thread(cohort.weighted, replies, setup.agreed.num_rows)
+        gradient, energy, known = mean.gradient, mean.energy, all(reply.energy > 0 for reply in replies.values())
     largest = MOST_SQUARE + ridge if setup.agreed.spec.kernel in RANDOM_KERNELS else math.inf
-    energy = mean.energy if known else None
-    return certified(settled, quadratic_distance(weights, mean.gradient, ridge, energy=energy, largest=largest))
+    told = energy if known else None
+    return certified(settled, quadratic_distance(weights, gradient, ridge, energy=told, largest=largest))
