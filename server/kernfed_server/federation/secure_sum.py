@@ -131,7 +131,7 @@ async def secure_mean(
 
 
 def _parts_of(weights: Mapping[str, float]) -> dict[str, float]:
-    """Weights as parts of those of all who are asked: whenever one is lost, the sum over the others has the same bits."""
+    """Weights as parts of those of all who are asked, so that a sum has the same bits whenever one of them is lost."""
     every = math.fsum(weights.values())
     return {client: float(weight / every) for client, weight in weights.items()}
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernfed.arrays import Array
 from kernfed.errors import KernfedError, SecureSumError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
-from kernfed.federation.messages.sums import MaskedRequest
+from kernfed.federation.messages.sums import MaskedRequest, SumTerms
 from kernfed.methods.registry import method_of
 from kernfed_server.federation.secure_sum import SecureMean, secure_mean
 from kernfed_server.jobs.run import Run
@@ -46,8 +45,12 @@ async def mean_of_masked(
         SecureSumError: The masks could not be taken away.
     """
     weights = cohort.counted({client: float(setup.agreed.num_rows[client]) for client in cohort.clients})
-    masked = functools.partial(_masking(setup, request), inner=request)
-    return await secure_mean(cohort, run, round_num, lambda terms: masked(terms=terms), weights, bound, whole=whole)
+    masking = _masking(setup, request)
+
+    def ask(terms: SumTerms) -> MaskedRequest:
+        return masking(terms=terms, inner=request)
+
+    return await secure_mean(cohort, run, round_num, ask, weights, bound, whole=whole)
 
 
 async def mean_of_all_masked(
@@ -75,7 +78,7 @@ async def mean_of_all_masked(
             cohort.forgive(client)
 
 
-def _masking(setup: Setup, request: Request[Any]) -> type[MaskedRequest]:
+def _masking(setup: Setup, request: Request[Any]) -> Callable[..., MaskedRequest]:
     """The class by which the job's method masks a request."""
     job = setup.job
     for masked in () if job is None else method_of(job.method).masked(job.method):

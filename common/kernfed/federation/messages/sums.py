@@ -199,8 +199,7 @@ class MaskedRequest(Request[MaskedTerm]):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each array that is summed, by its name; that of a float is ()."""
         sizes = validate(self.bare, {}, finite=False)
-        fields = fields_of(self.asks.reply)
-        declared = {f.name: () if f.type is float else f.shape.dims for f in fields if f.shape or f.type is float}
+        declared = {f.name: () if f.shape is None else f.shape.dims for f in fields_of(self.asks.reply)}
         return {name: tuple(d if isinstance(d, int) else sizes[d] for d in declared[name]) for name in self.summed}
 
     def refusals(self, reply: MaskedTerm) -> Iterator[str]:

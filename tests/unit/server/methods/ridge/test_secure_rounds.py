@@ -58,7 +58,7 @@ def test_sums_are_those_in_the_clear(tmp_path: Path, method: str, settings: dict
 
 
 def test_a_killed_run_comes_to_the_bits_of_one_without_masks(tmp_path: Path, folders: dict[str, Path]) -> None:
-    """A client misses rounds 2 and 3, and the coordinator is killed in round 3: that sum is over the same ones again."""
+    """A client misses rounds 2 and 3, and the coordinator is killed in round 3: that sum is over the same again."""
     job = make_job("fedavg", rounds=3, frequencies=10, features=SECURE, begin="dkrr", batch_size=16)
     rows, away = regression_rows(SIZES), {"bee": range(2, 4)}
     whole = bench(rows, tmp_path / "open", away=away).run(job)
