@@ -87,6 +87,11 @@ def seen_means(settings: Any) -> str:
     """Why means of settings with `AveragedSettings` and a ridge cannot be secure sums; empty: they can."""
     if not settings.rule.plain:
         return "compares the clients' updates with one another, by method.aggregate or method.max_norm"
+    return seen_ridge(settings)
+
+
+def seen_ridge(settings: Any) -> str:
+    """Why sums of settings with a ridge cannot be secure sums; empty: they can."""
     if settings.ridge == AUTO or isinstance(settings.ridge, list):
         return "chooses method.ridge by sums over folds of each client's rows, which are sent in the clear"
     return ""

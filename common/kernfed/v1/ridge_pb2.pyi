@@ -682,3 +682,84 @@ class MaskedProximalRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
 
 Global___MaskedProximalRequest: typing_extensions.TypeAlias = MaskedProximalRequest
+
+@typing.final
+class MaskedStartRequest(google.protobuf.message.Message):
+    """The local solution and the moment c_j, as the client's terms of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___NewtonStartRequest:
+        """Factor H_j once; return the local solution and the moment c_j."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___NewtonStartRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedStartRequest: typing_extensions.TypeAlias = MaskedStartRequest
+
+@typing.final
+class MaskedStepRequest(google.protobuf.message.Message):
+    """Local Hessian solve on the global gradient, as the client's term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___NewtonStepRequest:
+        """Local Hessian solve on the global gradient G (Algorithm 1, line 7)."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___NewtonStepRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedStepRequest: typing_extensions.TypeAlias = MaskedStepRequest
+
+@typing.final
+class MaskedProductRequest(google.protobuf.message.Message):
+    """Local Hessian times a direction, as the client's term of a secure sum."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: builtins.int
+    INNER_FIELD_NUMBER: builtins.int
+    @property
+    def terms(self) -> kernfed.v1.sums_pb2.SumTerms:
+        """Of whom a secure sum is, with which weights, and within which bound."""
+
+    @property
+    def inner(self) -> Global___HessianProductRequest:
+        """Local Hessian times a direction: the gradient message with zero targets."""
+
+    def __init__(
+        self,
+        *,
+        terms: kernfed.v1.sums_pb2.SumTerms | None = ...,
+        inner: Global___HessianProductRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["inner", b"inner", "terms", b"terms"]) -> None: ...
+
+Global___MaskedProductRequest: typing_extensions.TypeAlias = MaskedProductRequest

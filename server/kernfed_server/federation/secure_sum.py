@@ -67,6 +67,7 @@ async def secure_mean(
     bound: float,
     *,
     whole: bool = False,
+    everyone: bool = False,
 ) -> SecureMean:
     """The mean of what clients answer, weighted, from a sum of masked terms.
 
@@ -78,6 +79,7 @@ async def secure_mean(
         weights: Of each client, above 0.
         bound: No number of a term is larger in size; a client whose are refuses.
         whole: Whether terms of all are needed: nothing is unmasked where one is missing.
+        everyone: Whether all are waited for, beyond the deadline.
 
     Raises:
         QuorumNotMetError: Too few clients answered.
@@ -107,7 +109,7 @@ async def secure_mean(
             _refuse_part(step, cohort.clients, words)
         return _mean(plain, added([words[client] for client in sorted(words)]), tuple(sorted(words)))
 
-    trips = _Trips(cohort, f"{round_num}/{step}/{secrets.token_hex(8)}", asked, everyone=before is not None)
+    trips = _Trips(cohort, f"{round_num}/{step}/{secrets.token_hex(8)}", asked, everyone=everyone or before is not None)
     gathering = await trips.dealt()
     masked = request(terms(trips.sum_id, gathering.dealers))
     collected = await trips.masked(gathering, masked)

@@ -122,7 +122,8 @@ async def _carry_out(
             earlier = await asyncio.to_thread(Earlier.of_former, former, job)
         job = await agree_columns(as_begun(job, run), earlier, cohort, run)
         setup = await _prepared(job, workflow, earlier, cohort, run)
-    job, setup = await resolve(job, setup, cohort, run, workflow.search(job.method))
+    search = None if job.privacy.secure else workflow.search(job.method)  # which tells sums of single clients
+    job, setup = await resolve(job, setup, cohort, run, search)
     cohort.let_differ(workflow.spread(job.method))
     weights = workflow.weights(setup, job.method)
     if weights is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernfed.arrays import Array
-from kernfed.errors import KernfedError, SecureSumError
+from kernfed.errors import KernfedError, QuorumNotMetError, SecureSumError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import Request
 from kernfed.federation.messages.sums import MaskedRequest, SumTerms
@@ -19,6 +19,12 @@ SLACK = 1024.0
 """How many times as large as expected a number of a secure sum may be: it costs ten of its bits, of 61."""
 
 
+ATTEMPTS = 3
+"""Times that a sum over all clients is tried."""
+_LEAST_BOUND = 1e-100
+"""Of numbers that are all 0."""
+
+
 async def mean_of_masked(
     setup: Setup,
     cohort: Cohort,
@@ -28,6 +34,7 @@ async def mean_of_masked(
     bound: float,
     *,
     whole: bool = False,
+    everyone: bool = False,
 ) -> SecureMean:
     """The mean over clients, by their training rows, of what the answers to a request hold.
 
@@ -39,6 +46,7 @@ async def mean_of_masked(
         request: In the clear; the job's method masks it.
         bound: No number of an answer is larger in size.
         whole: Whether it has to be of all clients: nothing is unmasked without one.
+        everyone: Whether all are waited for, beyond the deadline.
 
     Raises:
         QuorumNotMetError: Too few clients answered.
@@ -50,7 +58,41 @@ async def mean_of_masked(
     def ask(terms: SumTerms) -> MaskedRequest:
         return masking(terms=terms, inner=request)
 
-    return await secure_mean(cohort, run, round_num, ask, weights, bound, whole=whole)
+    most = max(bound, _LEAST_BOUND)
+    return await secure_mean(cohort, run, round_num, ask, weights, most, whole=whole, everyone=everyone)
+
+
+async def mean_of_everyone(
+    setup: Setup, cohort: Cohort, run: Run, round_num: int, request: Request[Any], bound: float
+) -> dict[str, Any]:
+    """The same of all clients, who are waited for: arrays and floats by their names.
+
+    A client that starts again within the sum has lost its part in it; the sum is then formed anew, a few times.
+
+    Args:
+        setup: As of `mean_of_masked`.
+        cohort: As there.
+        run: As there.
+        round_num: As there.
+        request: As there.
+        bound: As there.
+
+    Raises:
+        QuorumNotMetError: A client does not come back, or refuses.
+        SecureSumError: The masks could not be taken away.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        failed = set(cohort.faults)
+        try:
+            found = await mean_of_masked(setup, cohort, run, round_num, request, bound, whole=True, everyone=True)
+            return {name: array if array.ndim else float(array) for name, array in found.arrays.items()}
+        except (QuorumNotMetError, SecureSumError):
+            new = {client: fault for client, fault in cohort.faults.items() if client not in failed}
+            if not left or not new or any(fault.reason != SecureSumError.reason for fault in new.values()):
+                raise
+            for client in new:
+                cohort.forgive(client)
+    raise AssertionError  # the last attempt returns or raises
 
 
 async def mean_of_all_masked(

@@ -126,7 +126,8 @@ async def test_clients_hold_the_coordinator_to_secure_sums(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("method", "settings", "words"),
     [
-        ("newton", {"rounds": 2}, "method newton"),
+        ("newton", {"differences": True}, "method newton tells how each client differs"),
+        ("fednew", {"loss": "squared"}, "method fednew needs messages of single clients"),
         ("fedavg", {"client_fraction": 0.5}, "draws other clients in each round, by method.client_fraction"),
         ("fedprox", {"loss": "squared"}, "has secure sums with method.loss = .ridge. alone"),
         ("local", {}, "method local forms no sum over clients"),

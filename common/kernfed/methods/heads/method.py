@@ -36,12 +36,15 @@ from kernfed.methods.ridge.messages import (
     LocalSolveRequest,
     MaskedDescentRequest,
     MaskedGradientRequest,
+    MaskedProductRequest,
     MaskedProximalRequest,
     MaskedSolveRequest,
+    MaskedStartRequest,
+    MaskedStepRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )
-from kernfed.methods.shared_settings import seen_means
+from kernfed.methods.shared_settings import seen_means, seen_ridge
 
 Settings = NewtonSettings | FedAvgSettings | FedProxSettings | FedSophiaSettings | FedNewSettings
 
@@ -61,6 +64,8 @@ def _begun(settings: Settings) -> dict[str, Reach]:
 
 def _seen(settings: Settings) -> str:
     """Why a job of rounds that are averaged can have no secure sums; empty: it can."""
+    if isinstance(settings, NewtonSettings) and settings.differences:
+        return "tells how each client differs from the others, by method.differences"
     if settings.loss != "ridge":
         return f'has secure sums with method.loss = "ridge" alone, and not with "{settings.loss}"'
     if getattr(settings, "client_fraction", 1.0) < 1:
@@ -68,7 +73,7 @@ def _seen(settings: Settings) -> str:
             "draws other clients in each round, by method.client_fraction: sums that follow each other over changing "
             "clients tell what single ones add"
         )
-    return seen_means(settings)
+    return seen_ridge(settings) if isinstance(settings, NewtonSettings) else seen_means(settings)
 
 
 def _linear(
@@ -110,7 +115,15 @@ _MASKED = (MaskedSolveRequest, MaskedGradientRequest)
 """Secure sums of rounds that are averaged: before the first, and behind the last."""
 
 METHODS = table(
-    _linear(NewtonSettings, NewtonStartRequest, HeadGradientRequest, *NEWTON, HeldOutLossRequest, *_NEWTON_HEAD),
+    _linear(
+        NewtonSettings,
+        NewtonStartRequest,
+        HeadGradientRequest,
+        *NEWTON,
+        HeldOutLossRequest,
+        *_NEWTON_HEAD,
+        masked=(MaskedStartRequest, MaskedGradientRequest, MaskedStepRequest, MaskedProductRequest),
+    ),
     _linear(
         FedAvgSettings,
         GradientDescentRequest,

@@ -137,6 +137,18 @@ class NewtonStartRequest(Request[NewtonStart]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedStartRequest(MaskedRequest):
+    """The local solution and the moment c_j, as the client's terms of a secure sum."""
+
+    step = "newton.masked_start"
+    kinds = NewtonStartRequest.kinds
+    asks = NewtonStartRequest
+    summed = ("weights", "moment")
+
+    inner: NewtonStartRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(Reply):
     """H_j W - c_j."""
 
@@ -212,6 +224,18 @@ class NewtonStepRequest(Request[NewtonStep]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedStepRequest(MaskedRequest):
+    """Local Hessian solve on the global gradient, as the client's term of a secure sum."""
+
+    step = "newton.masked_step"
+    kinds = NewtonStepRequest.kinds
+    asks = NewtonStepRequest
+    summed = ("newton_step",)
+
+    inner: NewtonStepRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HessianProduct(Reply):
     """H_j Z."""
 
@@ -237,6 +261,18 @@ class HessianProductRequest(Request[HessianProduct]):
     def refusals(self, reply: HessianProduct) -> Iterator[str]:
         """See `Request.refusals`."""
         yield from not_a_product(self.direction, reply.product, self.ridge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedProductRequest(MaskedRequest):
+    """Local Hessian times a direction, as the client's term of a secure sum."""
+
+    step = "newton.masked_product"
+    kinds = HessianProductRequest.kinds
+    asks = HessianProductRequest
+    summed = ("product",)
+
+    inner: HessianProductRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,16 @@ import math
 from kernfed.arrays import Array
 from kernfed.features.kernels import MOST_SQUARE, RANDOM_KERNELS
 from kernfed.maths.aggregate import norm
+from kernfed.methods.ridge.messages import (
+    GradientRequest,
+    HessianProductRequest,
+    NewtonStartRequest,
+    NewtonStepRequest,
+)
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.summing import SLACK
+
+NewtonRequest = NewtonStartRequest | GradientRequest | NewtonStepRequest | HessianProductRequest
 
 
 def largest_target(setup: Setup) -> float:
@@ -23,6 +31,18 @@ def largest_target(setup: Setup) -> float:
 def largest_square(setup: Setup) -> float:
     """Of |z|², the mean over a client's rows, and so of the eigenvalues of H_j without the ridge."""
     return MOST_SQUARE if setup.agreed.spec.kernel in RANDOM_KERNELS else SLACK * setup.num_features
+
+
+def largest_of_newton(setup: Setup, request: NewtonRequest) -> float:
+    """Of what a trip of FedNewton brings: W_j and c_j; H_j W - c_j; H_j⁻¹ G, by the ridge; H_j Z."""
+    if isinstance(request, NewtonStartRequest):
+        moment = math.sqrt(largest_square(setup)) * largest_target(setup)
+        return max(largest_solution(setup, request.ridge), moment)
+    if isinstance(request, NewtonStepRequest):
+        return norm(request.gradient) / request.ridge
+    if isinstance(request, HessianProductRequest):
+        return (largest_square(setup) + request.ridge) * norm(request.direction)
+    return largest_gradient(setup, request.ridge, request.weights)
 
 
 def largest_solution(setup: Setup, ridge: float) -> float:

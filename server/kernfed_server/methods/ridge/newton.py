@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from kernfed_server.jobs.evaluation import evaluate
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.jobs.state import names_array
+from kernfed_server.jobs.summing import mean_of_everyone
+from kernfed_server.methods.ridge.bounds import largest_of_newton
 from kernfed_server.methods.ridge.differences import tell_differences
 
 _NO_MOMENT = np.empty((0, 0))
@@ -58,7 +61,8 @@ async def run(setup: Setup, plan: NewtonPlan, cohort: Cohort, run: Run) -> Array
     """Find the pooled ridge solution W* of H W = c, H = Σ p_j H_j, without pooling a row.
 
     What leaves a client: its own solution and moment c_j at the start (`model_update`, `gradient`), then in each round
-    H_j⁻¹ R and H_j Z, or its gradient (`newton_step`, `gradient`). The coordinator learns these per client, and W*.
+    H_j⁻¹ R and H_j Z, or its gradient (`newton_step`, `gradient`). The coordinator learns these per client, and W*; in
+    a job with secure sums it learns their means alone, and all clients are waited for.
 
     Source: FedNewton paper, Algorithm 1; without `paper` its messages precondition conjugate gradients, see
     `kernfed.maths.newton.BlockConjugateGradients`.
@@ -244,6 +248,8 @@ class _Problem:
         request = NewtonStartRequest(
             ridge=self.ridge, num_features=self.setup.num_features, num_outputs=self.setup.num_outputs
         )
+        if self.setup.secure:  # nobody knows the clients' own
+            return await self._summed(request), dict.fromkeys(members, _NO_MOMENT)
         replies = await self.cohort.ask(request, clients=members, everyone=True)
         return await self._weighted(replies), {client: reply.weights for client, reply in replies.items()}
 
@@ -255,15 +261,28 @@ class _Problem:
             members: Who is asked.
             own: Solutions of their own, where these are known: a gradient has to fit the client's.
         """
-        check = gradient_check(self.setup, self.ridge, weights, own)
         request = GradientRequest(ridge=self.ridge, weights=weights)
+        if self.setup.secure:
+            return await self._summed(request), members
+        check = gradient_check(self.setup, self.ridge, weights, own)
         replies = await self.cohort.ask(request, clients=members, everyone=True, refusing=check)
         return await self._weighted(replies), tuple(replies)
 
     async def mean(self, request: Request[R], members: Members, *, everyone: bool = False) -> tuple[R, Members]:
-        """Mean over those of the members who answered, and who they are."""
+        """Mean over those of the members who answered, and who they are; a secure sum is of all of them."""
+        if self.setup.secure:
+            return await self._summed(request), members
         replies = await self.cohort.ask(request, clients=members, everyone=everyone)
         return await self._weighted(replies), tuple(replies)
+
+    async def _summed(self, request: Any) -> Any:
+        """The mean over all clients, from a secure sum.
+
+        The sum of a later trip over fewer clients would tell of those that are missing, so all are waited for.
+        """
+        bound, round_num = largest_of_newton(self.setup, request), self.run.round_num + 1
+        found = await mean_of_everyone(self.setup, self.cohort, self.run, round_num, request, bound)
+        return request.reply(num_rows=sum(self.setup.agreed.num_rows.values()), **found)
 
     async def _weighted(self, replies: Mapping[str, R]) -> R:
         weights = self.plan.client_weights or self.setup.agreed.num_rows
