@@ -17,11 +17,13 @@ from kernfed.federation.messages import sums
 from kernfed.federation.messages.base import FieldInfo, Kind, Request, fields_of, requests_in
 from kernfed.federation.messages.choosing import TrainingFoldSumsRequest
 from kernfed.federation.messages.data import FindColumnsRequest, LearningTask
+from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.jobs.client_file import DEFAULT_KINDS, PolicySection
-from kernfed.jobs.held_to import asked_of, chooses_by_folds
+from kernfed.jobs.held_to import asked_of, chooses_by_folds, shows_one_client
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.base import Needs
 from kernfed.methods.registry import SHARED_REQUESTS, method_of
+from kernfed.secure_sums.terms import who_can_learn
 from kernfed.wording import clean, listed
 from kernfed_client.approval.plan_digest import digest_of
 from kernfed_client.daemon.policy import sent_in_the_clear
@@ -41,6 +43,7 @@ TELLS = {
 }
 """What a coordinator learns by a kind of information."""
 
+_SUMMED = "of all clients together, and of none alone: "
 _MOST_STEPS = 40
 """In the table for people."""
 
@@ -90,6 +93,8 @@ class JobPlan:
     coordinator_learns: dict[str, str]
     """By kind of information that may leave."""
     others_learn: str
+    secure_sums: str
+    """Who could learn this client's terms of secure sums; empty: there are none."""
 
 
 _OF_SECURE_SUMS = requests_in(sums)
@@ -108,6 +113,7 @@ def plan_of(job: JobFile, policy: PolicySection, operator: str = "") -> JobPlan:
     asked = [request for request in (*SHARED_REQUESTS, *(method.steps or ())) if _may_ask(job, request)]
     steps = [_step(job, request, policy, sizes, surely=request in surely) for request in asked]
     kinds = sorted({Kind(kind) for step in steps for kind in step.kinds}, key=list(Kind).index)
+    alone = {kind for request in asked if not issubclass(request, MaskedRequest) for kind in request.kinds}
     return JobPlan(
         job=job.name,
         plan=digest_of(job, operator) if operator else "",
@@ -121,8 +127,9 @@ def plan_of(job: JobFile, policy: PolicySection, operator: str = "") -> JobPlan:
         columns=[] if job.data is None else list(job.data.features),
         sizes=sizes,
         steps=steps,
-        coordinator_learns={kind.value: TELLS[kind] for kind in kinds},
+        coordinator_learns={kind.value: TELLS[kind] if kind in alone else _SUMMED + TELLS[kind] for kind in kinds},
         others_learn=_others(steps),
+        secure_sums=_of_sums(job),
     )
 
 
@@ -136,8 +143,14 @@ def _may_ask(job: JobFile, request: type[Request[Any]]) -> bool:
         return job.data is not None and bool(job.data.plans)
     masked = method_of(job.method).masked(job.method)
     if job.privacy.secure:
-        return request not in {of.asks for of in masked}
+        return not shows_one_client(request)
     return request not in masked and request not in _OF_SECURE_SUMS
+
+
+def _of_sums(job: JobFile) -> str:
+    if not job.privacy.secure:
+        return ""
+    return who_can_learn(None if job.cohort.clients is None else len(job.cohort.clients))
 
 
 def _sizes(job: JobFile) -> dict[str, int]:
@@ -246,4 +259,5 @@ def as_table(plan: JobPlan) -> RenderableType:
     learns += [Text(f"  {kind}: {told}") for kind, told in plan.coordinator_learns.items()]
     more = len(telling) - _MOST_STEPS
     rest = [Text(f"{more} more steps are not shown; --json has them all")] if more > 0 else []
-    return Group(head, table, *rest, *learns, Text(f"other clients learn {plan.others_learn}"))
+    rest_of = [Text(plan.secure_sums)] if plan.secure_sums else []
+    return Group(head, table, *rest, *learns, *rest_of, Text(f"other clients learn {plan.others_learn}"))

@@ -7,7 +7,7 @@ from typing import Any
 from kernfed.errors import PolicyError, SubmissionError
 from kernfed.federation.messages.base import Kind, Request, fields_of
 from kernfed.federation.messages.data import DescribeDataRequest
-from kernfed.federation.messages.sums import MaskedRequest
+from kernfed.federation.messages.sums import MaskedRequest, seen_in_the_clear
 from kernfed.jobs.client_file import PolicySection
 from kernfed.jobs.held_to import asked_of
 from kernfed.jobs.job_file import JobFile
@@ -15,9 +15,6 @@ from kernfed.jobs.plugins_used import plugins_behind, refuse_strange, refuse_unn
 from kernfed.methods.registry import steps_of
 from kernfed.pki.submission import Signed
 from kernfed.wording import listed
-
-IN_THE_CLEAR = frozenset({Kind.SUMMARY, Kind.MEAN_EMBEDDING, Kind.METRIC})
-"""Kinds of information of which no secure sums are made."""
 
 
 class Policy:
@@ -182,5 +179,5 @@ class Policy:
 
 def sent_in_the_clear(request: Request[Any] | type[Request[Any]], section: PolicySection) -> list[Kind]:
     """Kinds that the answer to a request has in the clear, where the policy lets them leave in secure sums alone."""
-    masked = issubclass(request if isinstance(request, type) else type(request), MaskedRequest)
-    return [kind for kind in request.kinds if section.secure_sum.require and not masked and kind not in IN_THE_CLEAR]
+    kind = request if isinstance(request, type) else type(request)
+    return seen_in_the_clear(kind) if section.secure_sum.require else []

@@ -27,6 +27,23 @@ def threshold(members: int) -> int:
     return 2 * members // 3 + 1
 
 
+def who_can_learn(members: int | None) -> str:
+    """Who together could learn a client's term of a secure sum, for people.
+
+    Args:
+        members: Clients of the sum; None: it is not known how many there will be.
+    """
+    who, others = "secure sums", "more than a third of them"
+    if members is not None:
+        some = 2 * threshold(members) - members
+        who = f"secure sums over {members} clients"
+        others = f"{some} of them" if some < members - 1 else "all of them but one"
+    return (
+        f"{who}: the coordinator sees no single client's term; together with {others} it could learn one. Counts, "
+        "scales, means of features and targets, and metrics are seen as in every job (docs/privacy.md)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A client of a sum, and its keys for it."""

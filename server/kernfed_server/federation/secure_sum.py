@@ -285,14 +285,3 @@ def fewest_are_here(cohort: Cohort) -> None:
             f'privacy.sums is "secure", and the job has {len(cohort.clients)} clients: of two, each learns '
             f"the other one's term from the sum. Let {FEWEST} or more take part; nothing was asked"
         )
-
-
-def who_can_learn(members: int) -> str:
-    """Who together could learn a client's term of a secure sum over so many, for people."""
-    some = 2 * threshold(members) - members
-    others = f"{some} of them" if some < members - 1 else "all of them but one"
-    return (
-        f"secure sums over {members} clients: the coordinator sees no single client's term; together with {others} it "
-        "could learn one. Counts, scales, means of features and targets, and metrics are seen as in every job "
-        "(docs/privacy.md)"
-    )

@@ -22,8 +22,9 @@ from kernfed.methods.base import Begins, Needs
 from kernfed.methods.finding import BegunFinding
 from kernfed.methods.registry import method_of
 from kernfed.methods.shared_settings import MAX_SHARE
+from kernfed.secure_sums.terms import who_can_learn
 from kernfed.wording import listed
-from kernfed_server.federation.secure_sum import fewest_are_here, who_can_learn
+from kernfed_server.federation.secure_sum import fewest_are_here
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.diverged import DivergedRunError
 from kernfed_server.jobs.evaluation import evaluate, measured_once

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 from kernfed.arrays import Array
 from kernfed.errors import SecureSumError
 from kernfed.federation.messages.base import (
+    Kind,
     MaxLength,
     Message,
     Name,
@@ -30,6 +31,8 @@ from kernfed.secure_sums.fixed_point import EXPONENT_STEP, LEAST_EXPONENT, MOST_
 from kernfed.secure_sums.shamir import SIZE
 from kernfed.secure_sums.terms import CANARY, DIGEST, TAG_BYTES
 
+IN_THE_CLEAR = frozenset({Kind.SUMMARY, Kind.MEAN_EMBEDDING, Kind.METRIC})
+"""Kinds of information that no secure sum is made of."""
 MOST_MEMBERS = 1000
 """Clients of a sum: each deals shares to all others."""
 Hex = Annotated[str, MaxLength(64)]
@@ -207,3 +210,8 @@ class MaskedRequest(Request[MaskedTerm]):
         wanted = (sum(map(math.prod, self.shapes.values())) + CANARY * bool(self.terms.sum)) * WORD.itemsize
         if reply.words.dtype.itemsize != 1 or reply.words.size != wanted:
             yield f"sent {reply.words.nbytes} bytes of a secure sum, and {wanted} are of its shape"
+
+
+def seen_in_the_clear(request: type[Request[Any]]) -> list[Kind]:
+    """Kinds of information that an answer shows of one client alone, though secure sums could be made of them."""
+    return [] if issubclass(request, MaskedRequest) else [kind for kind in request.kinds if kind not in IN_THE_CLEAR]

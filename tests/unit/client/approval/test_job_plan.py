@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_file import PolicySection
+from kernfed.jobs.held_to import contradiction
 from kernfed.jobs.job_file import parse_job
+from kernfed.methods.heads.messages import HeadGradientRequest, HeadLossesRequest
 from kernfed.methods.registry import METHODS, method_of
+from kernfed.methods.ridge.messages import HeldOutLossRequest
 from kernfed_client.approval.job_plan import TELLS, as_json, as_table, plan_of
 
 JOB = """name = "demo"
@@ -52,6 +56,9 @@ def test_the_plan_of_a_secure_job_has_masked_terms_in_place_of_models() -> None:
     told = [{step.step: step.surely for step in plan.steps} for plan in (secure, clear)]
     assert told[0]["ridge.masked_solve"]
     assert "ridge.local_solve" not in told[0]
+    assert secure.coordinator_learns["model_update"].startswith("of all clients together, and of none alone: ")
+    assert "secure sums over 3 clients" in secure.secure_sums
+    assert not clear.secure_sums
     assert {"sums.keys", "sums.deal", "sums.unmask"} <= told[0].keys()
     assert told[1]["ridge.local_solve"]
     assert not {"ridge.masked_solve", "sums.keys", "sums.deal", "sums.unmask"} & told[1].keys()
@@ -70,6 +77,20 @@ def test_the_plan_counts_what_leaves_in_secure_sums_alone() -> None:
     console = Console(file=io.StringIO(), width=200)
     console.print(as_table(clear))
     assert "refuses model_update in the clear" in console.file.getvalue()  # type: ignore[attr-defined]
+@pytest.mark.parametrize("method", ["dkrr", "fedavg", "fedprox", "newton"])
+def test_no_step_of_a_secure_job_tells_of_one_client_alone(method: str) -> None:
+    """Of all that a method may ask, nothing that sums can be made of is in such a plan, or answered, in the clear."""
+    text = JOB.replace('"newton"', f'"{method}"\nridge = 0.1').replace('"a", "b"', '"a", "b", "c"')
+    job = parse_job(f'{text}\n[privacy]\nsums = "secure"\n')
+    for step in plan_of(job, PolicySection()).steps:
+        assert "masked" in step.step or set(step.kinds) <= {"summary", "mean_embedding", "metric"}, step.step
+    zeros = np.zeros((3, 1))
+    for request in (
+        HeadGradientRequest(ridge=0.1, leave_out=False, weights=zeros),
+        HeadLossesRequest(ridge=0.1, weights=zeros, direction=zeros, step_sizes=np.zeros(1)),
+        HeldOutLossRequest(fold=1, weights=zeros),
+    ):
+        assert f"{request.step} is asked in the clear" in contradiction(job, request)
 
 
 def test_every_kind_and_method_has_its_words() -> None:
