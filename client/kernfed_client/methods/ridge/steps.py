@@ -13,6 +13,15 @@ from torch import Tensor
 from kernfed import rng
 from kernfed.arrays import Array
 from kernfed.errors import InvalidTensorError
+from kernfed.methods.ridge.masked_messages import (
+    MaskedDescentRequest,
+    MaskedGradientRequest,
+    MaskedProductRequest,
+    MaskedProximalRequest,
+    MaskedSolveRequest,
+    MaskedStartRequest,
+    MaskedStepRequest,
+)
 from kernfed.methods.ridge.messages import (
     MOST_DIRECTIONS,
     Curvature,
@@ -26,13 +35,6 @@ from kernfed.methods.ridge.messages import (
     HessianProductRequest,
     LocalModel,
     LocalSolveRequest,
-    MaskedDescentRequest,
-    MaskedGradientRequest,
-    MaskedProductRequest,
-    MaskedProximalRequest,
-    MaskedSolveRequest,
-    MaskedStartRequest,
-    MaskedStepRequest,
     NewtonStart,
     NewtonStartRequest,
     NewtonStep,

@@ -27,13 +27,7 @@ from kernfed.methods.heads.settings import (
     FedSophiaSettings,
     NewtonSettings,
 )
-from kernfed.methods.ridge.messages import (
-    NEWTON,
-    CurvatureRequest,
-    GradientDescentRequest,
-    GradientRequest,
-    HeldOutLossRequest,
-    LocalSolveRequest,
+from kernfed.methods.ridge.masked_messages import (
     MaskedDescentRequest,
     MaskedGradientRequest,
     MaskedProductRequest,
@@ -41,6 +35,14 @@ from kernfed.methods.ridge.messages import (
     MaskedSolveRequest,
     MaskedStartRequest,
     MaskedStepRequest,
+)
+from kernfed.methods.ridge.messages import (
+    NEWTON,
+    CurvatureRequest,
+    GradientDescentRequest,
+    GradientRequest,
+    HeldOutLossRequest,
+    LocalSolveRequest,
     NewtonStartRequest,
     ProximalSolveRequest,
 )

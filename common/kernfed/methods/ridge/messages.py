@@ -23,7 +23,6 @@ from kernfed.federation.messages.base import (
     Shape,
     Stated,
 )
-from kernfed.federation.messages.sums import MaskedRequest
 from kernfed.maths.certificate import not_an_energy
 from kernfed.maths.folds import FOLDS
 from kernfed.maths.model_spread import of_solves
@@ -69,18 +68,6 @@ class LocalSolveRequest(Request[LocalModel]):
         """See `Request.models_differ`."""
         del rows
         return of_solves(self.ridge)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedSolveRequest(MaskedRequest):
-    """The client's own ridge solution, as its term of a secure sum."""
-
-    step = "ridge.masked_solve"
-    kinds = LocalSolveRequest.kinds
-    asks = LocalSolveRequest
-    summed = ("weights",)
-
-    inner: LocalSolveRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +124,6 @@ class NewtonStartRequest(Request[NewtonStart]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedStartRequest(MaskedRequest):
-    """The local solution and the moment c_j, as the client's terms of a secure sum."""
-
-    step = "newton.masked_start"
-    kinds = NewtonStartRequest.kinds
-    asks = NewtonStartRequest
-    summed = ("weights", "moment")
-
-    inner: NewtonStartRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient(Reply):
     """H_j W - c_j."""
 
@@ -184,18 +159,6 @@ class GradientRequest(Request[Gradient]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedGradientRequest(MaskedRequest):
-    """Local gradient at W, and tr W'H_j W where it is asked for, as the client's term of a secure sum."""
-
-    step = "newton.masked_gradient"
-    kinds = GradientRequest.kinds
-    asks = GradientRequest
-    summed = ("gradient", "energy")
-
-    inner: GradientRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewtonStep(Reply):
     """H_j⁻¹ G."""
 
@@ -224,18 +187,6 @@ class NewtonStepRequest(Request[NewtonStep]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedStepRequest(MaskedRequest):
-    """Local Hessian solve on the global gradient, as the client's term of a secure sum."""
-
-    step = "newton.masked_step"
-    kinds = NewtonStepRequest.kinds
-    asks = NewtonStepRequest
-    summed = ("newton_step",)
-
-    inner: NewtonStepRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HessianProduct(Reply):
     """H_j Z."""
 
@@ -261,18 +212,6 @@ class HessianProductRequest(Request[HessianProduct]):
     def refusals(self, reply: HessianProduct) -> Iterator[str]:
         """See `Request.refusals`."""
         yield from not_a_product(self.direction, reply.product, self.ridge)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedProductRequest(MaskedRequest):
-    """Local Hessian times a direction, as the client's term of a secure sum."""
-
-    step = "newton.masked_product"
-    kinds = HessianProductRequest.kinds
-    asks = HessianProductRequest
-    summed = ("product",)
-
-    inner: HessianProductRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,18 +328,6 @@ class GradientDescentRequest(Request[LocalModel]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedDescentRequest(MaskedRequest):
-    """FedAvg's local steps, where they led as the client's term of a secure sum."""
-
-    step = "fedavg.masked_update"
-    kinds = GradientDescentRequest.kinds
-    asks = GradientDescentRequest
-    summed = ("weights",)
-
-    inner: GradientDescentRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProximalSolveRequest(Request[LocalModel]):
     """FedProx's local problem in closed form: argmin F_j(V) + (proximal/2) |V - W|²."""
 
@@ -418,18 +345,6 @@ class ProximalSolveRequest(Request[LocalModel]):
         """See `Request.models_differ`."""
         del rows
         return of_solves(self.ridge + self.proximal)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedProximalRequest(MaskedRequest):
-    """FedProx's local problem, its solution as the client's term of a secure sum."""
-
-    step = "fedprox.masked_update"
-    kinds = ProximalSolveRequest.kinds
-    asks = ProximalSolveRequest
-    summed = ("weights",)
-
-    inner: ProximalSolveRequest
 
 
 NEWTON = (NewtonStartRequest, GradientRequest, NewtonStepRequest, HessianProductRequest, SecondMomentsRequest)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kernfed.methods.base import FIXED, Method, table
-from kernfed.methods.ridge.messages import LocalSolveRequest, MaskedSolveRequest, TrainLocallyRequest
+from kernfed.methods.ridge.masked_messages import (
+    MaskedSolveRequest,
+)
+from kernfed.methods.ridge.messages import (
+    LocalSolveRequest,
+    TrainLocallyRequest,
+)
 from kernfed.methods.ridge.settings import DkrrSettings, LocalSettings
 from kernfed.methods.shared_settings import seen_means
 

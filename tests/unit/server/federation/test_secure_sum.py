@@ -19,7 +19,13 @@ from kernfed.federation.messages.base import R, Reply
 from kernfed.federation.messages.sums import SumDealRequest, SumKeys, SumMember, SumTerms
 from kernfed.federation.quorum import Quorum
 from kernfed.jobs.secure_sum_section import SecureSumSection
-from kernfed.methods.ridge.messages import LocalModel, LocalSolveRequest, MaskedSolveRequest
+from kernfed.methods.ridge.masked_messages import (
+    MaskedSolveRequest,
+)
+from kernfed.methods.ridge.messages import (
+    LocalModel,
+    LocalSolveRequest,
+)
 from kernfed.pki.folder import key_sha256, read_pair
 from kernfed.pki.identity import Identity, Role
 from kernfed_client.data.step_memory import StepMemory
