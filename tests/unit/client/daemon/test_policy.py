@@ -19,7 +19,8 @@ from kernfed.jobs.job_file import parse_job
 from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.methods.personalise.messages import StatisticsRequest
 from kernfed.methods.probe.messages import EchoRequest
-from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest, MaskedSolveRequest
+from kernfed.methods.ridge.masked_messages import MaskedSolveRequest
+from kernfed.methods.ridge.messages import GradientDescentRequest, LocalSolveRequest
 from kernfed.pki.submission import Signed
 from kernfed_client.daemon.policy import Policy
 
