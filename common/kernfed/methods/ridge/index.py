@@ -9,8 +9,14 @@ METHODS: tuple[str, ...] = (
 """Keys of its methods, as `METHODS` of `method` has them."""
 
 STEPS: dict[str, str] = {
+    "ridge.masked_solve": "masked_messages",
+    "newton.masked_start": "masked_messages",
+    "newton.masked_gradient": "masked_messages",
+    "newton.masked_step": "masked_messages",
+    "newton.masked_product": "masked_messages",
+    "fedavg.masked_update": "masked_messages",
+    "fedprox.masked_update": "masked_messages",
     "ridge.local_solve": "messages",
-    "ridge.masked_solve": "messages",
     "ridge.train_locally": "messages",
     "newton.start": "messages",
     "newton.gradient": "messages",
@@ -28,6 +34,11 @@ FIELDS: tuple[str, ...] = (
     "newton.gradient:energy",
     "newton.gradient:fold",
     "newton.hessian_product:fold",
+    "newton.masked_gradient:inner.energy",
+    "newton.masked_gradient:inner.fold",
+    "newton.masked_product:inner.fold",
+    "newton.masked_start:inner.fold",
+    "newton.masked_step:inner.fold",
     "newton.start:fold",
     "newton.step:fold",
     "ridge.train_locally:alone",
