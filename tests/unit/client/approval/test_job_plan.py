@@ -77,6 +77,8 @@ def test_the_plan_counts_what_leaves_in_secure_sums_alone() -> None:
     console = Console(file=io.StringIO(), width=200)
     console.print(as_table(clear))
     assert "refuses model_update in the clear" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("method", ["dkrr", "fedavg", "fedprox", "newton"])
 def test_no_step_of_a_secure_job_tells_of_one_client_alone(method: str) -> None:
     """Of all that a method may ask, nothing that sums can be made of is in such a plan, or answered, in the clear."""
