@@ -9,12 +9,12 @@ import pytest
 
 from kernfed_testing.limits import LIMIT_S
 
-HEAVY = ("alembic", "matplotlib", "pandas", "prometheus_client", "pyarrow", "rich", "scipy", "sklearn", "starlette")
-HEAVY += ("torch", "uvicorn")
+HEAVY = {"alembic", "matplotlib", "pandas", "prometheus_client", "pyarrow", "rich", "scipy", "sklearn", "starlette"}
+HEAVY |= {"torch", "uvicorn"}
 LOADED = f"""
 import re, sys
 rooms = [m for m in sys.modules if re.match(r"kernfed\\w*[.]methods[.]\\w+[.](?!index$)", m)]
-print("loaded:", *sorted({set(HEAVY)} & set(sys.modules)), *sorted(rooms))
+print("loaded:", *sorted({HEAVY} & set(sys.modules)), *sorted(rooms))
 """
 
 

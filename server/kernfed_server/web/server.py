@@ -143,8 +143,8 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
         for task in late:
             task.cancel()
         for task in done:
-            if not task.cancelled() and (err := task.exception()) is not None:
-                log.error("the page ended by an error", error=repr(err))
+            if not task.cancelled() and (why := task.exception()) is not None:
+                log.error("the page ended by an error", error=repr(why))
         listener.close()
 
 
