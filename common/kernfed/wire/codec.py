@@ -94,14 +94,16 @@ def _to_proto(message: Any, slots: Any) -> ProtoMessage:
         if f.type is np.ndarray:
             getattr(out, f.name).CopyFrom(tensor_to_proto(next(slots)))
         elif f.type is tuple:
-            getattr(out, f.name).extend([_to_proto(i, slots) for i in value] if f.nested else value)
+            getattr(out, f.name).extend([_to_proto(i, slots) for i in value] if f.nested else map(_plain, value))
         elif f.nested:
             getattr(out, f.name).CopyFrom(_to_proto(value, slots))
-        elif isinstance(value, enum.Enum):
-            setattr(out, f.name, f"{enum_prefix(type(value))}{value.name}")
         else:
-            setattr(out, f.name, value)
+            setattr(out, f.name, _plain(value))
     return out
+
+
+def _plain(value: Any) -> Any:
+    return f"{enum_prefix(type(value))}{value.name}" if isinstance(value, enum.Enum) else value
 
 
 class Header:
@@ -172,19 +174,19 @@ class Header:
             if f.type is np.ndarray:
                 values[f.name] = next(arrays)
             elif f.type is tuple:
-                values[f.name] = (
-                    tuple(self._build(f.item, v, arrays, where) for v in value) if f.nested else tuple(value)
+                values[f.name] = tuple(
+                    self._build(f.item, v, arrays, where) if f.nested else _scalar(f, f.item, v, where) for v in value
                 )
             elif f.nested:
                 values[f.name] = self._build(f.type, value, arrays, where)
             else:
-                values[f.name] = _scalar(f, value, where)
+                values[f.name] = _scalar(f, f.type, value, where)
         return cls(**values)
 
 
-def _scalar(f: FieldInfo, value: Any, where: str) -> Any:
-    if isinstance(f.type, type) and issubclass(f.type, enum.Enum):
-        members = list(f.type)
+def _scalar(f: FieldInfo, kind: Any, value: Any, where: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        members = list(kind)
         if not 1 <= value <= len(members):
             raise WireError(f"{where}.{f.name}: unknown value {value}")
         return members[value - 1]
