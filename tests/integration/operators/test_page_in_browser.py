@@ -88,5 +88,5 @@ async def test_the_page_in_a_browser(tmp_path: Path) -> None:
 
 
 def _is_fault(said: ConsoleMessage) -> bool:
-    """Chromium ends all loading when a network comes or goes on this machine, as containers' do; the page asks again."""
+    """Chromium ends all loading where a network comes or goes here, as those of containers do."""
     return said.type == "error" and "ERR_NETWORK_CHANGED" not in said.text
