@@ -280,3 +280,11 @@ def test_what_is_left_out_is_told_by_kind_and_first_line(tmp_path: Path) -> None
     assert "2 text or no finite number where a number is needed (first: a.csv, line 3)" in told
     assert "2 a value is missing (first: a.csv, line 5)" in told
     assert "1 another number of cells than the header has (first: a.csv, line 6)" in told
+
+
+def test_a_blank_of_another_kind_is_part_of_its_cell(tmp_path: Path) -> None:
+    """A no-break space at either end of a line makes its number text, as it does in files."""
+    (tmp_path / "a.csv").write_text("a,b,y\n\u00a01,2,3\n1,2,3\u00a0\n1,2,3 \n", encoding="utf-8")
+    chunk = follow(tmp_path).read({}, 100)
+    assert values(chunk.rows) == [(1, 2, 3)]
+    assert chunk.faults == {RowFault.TEXT: 2}
