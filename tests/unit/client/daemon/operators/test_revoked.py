@@ -88,12 +88,16 @@ def test_a_list_of_a_day_to_come_proves_nothing_of_others() -> None:
     assert client.stale() == ""
 
 
+def changed(der: bytes) -> bytes:
+    return der[:-1] + bytes([der[-1] ^ 1])
+
+
 ATTACKS: dict[str, Callable[[], bytes]] = {
     "forged": lambda: signed(7, ca=Authority.create("hearts", NOW)),
     "for another federation": lambda: signed(7, ca=Authority.create("lungs", NOW)),
     "cut": lambda: signed(7)[:-1],
     "longer": lambda: signed(7) + b"x",
-    "changed": lambda: signed(7)[:-1] + bytes([signed(7)[-1] ^ 1]),
+    "changed": lambda: changed(signed(7)),
     "nothing": lambda: b"",
     "huge": lambda: signed(7) + bytes(MAX_LIST_BYTES),
     "zeros": lambda: bytes(MAX_LIST_BYTES),
