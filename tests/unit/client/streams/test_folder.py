@@ -286,5 +286,5 @@ def test_a_blank_of_another_kind_is_part_of_its_cell(tmp_path: Path) -> None:
     """A no-break space at either end of a line makes its number text, as it does in files."""
     (tmp_path / "a.csv").write_text("a,b,y\n\u00a01,2,3\n1,2,3\u00a0\n1,2,3 \n", encoding="utf-8")
     chunk = follow(tmp_path).read({}, 100)
-    assert values(chunk.rows) == [(1, 2, 3)]
+    assert values(list(chunk.rows)) == [(1, 2, 3)]
     assert chunk.faults == {RowFault.TEXT: 2}
