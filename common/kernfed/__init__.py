@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kernfed.maths.points.two_sample import TwoSample, two_sample
     from kernfed.models.estimator import Classifier, Estimator, Regressor, load_model
     from kernfed.models.global_model import GlobalModel
+    from kernfed.models.onnx_file import export_onnx
     from kernfed.python.comparing import compare
     from kernfed.python.federation import Federation, Run, connect
     from kernfed.python.job import Job
@@ -48,6 +49,7 @@ __all__: list[str] = [
     "__version__",
     "compare",
     "connect",
+    "export_onnx",
     "load_model",
     "simulate",
     "simulate_async",
@@ -58,6 +60,7 @@ _HOMES = {
     "kernfed.maths.points.two_sample": ("TwoSample", "two_sample"),
     "kernfed.models.estimator": ("Classifier", "Estimator", "Regressor", "load_model"),
     "kernfed.models.global_model": ("GlobalModel",),
+    "kernfed.models.onnx_file": ("export_onnx",),
     "kernfed.python.comparing": ("compare",),
     "kernfed.python.federation": ("Federation", "Run", "connect"),
     "kernfed.python.job": ("Job",),

@@ -22,6 +22,7 @@ add_later(
     "Print a link to the coordinator's page, which signs in once and for a short time.",
 )
 add_later(app, "predict", "kernfed.cli.predict:predict", "Predict the target of each row of a CSV or Parquet file.")
+add_later(app, "model", "kernfed.cli.model:app", "Hand a job's model on to programs that do not have kernfed.")
 add_later(app, "report", "kernfed.cli.report:report", "Write report.html again from the artifacts in a folder.")
 add_later(
     app,

@@ -30,6 +30,9 @@ KERNEL_SIZE = 5
 NORM_RATE = 0.1
 """Share by which the means and variances of batch normalisation move to those of a batch."""
 
+NORM_EPSILON = 1e-5
+"""Added to the variances of batch normalisation."""
+
 MAX_PARAMETERS = 100_000_000
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import numbers
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from kernfed.arrays import Floats
+from kernfed.arrays import Flags, Floats
 from kernfed.columns.expand import expand
 from kernfed.columns.plan import ColumnPlan, columns_of
 from kernfed.errors import DataError
@@ -44,14 +45,17 @@ def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...], plans: t
                 f"rows have shape {x.shape}, want (rows, {len(names)}): columns {', '.join(names)}, in this order; or "
                 "give a data frame, whose columns have names"
             )
-    finite = np.isfinite(x)
-    if not finite.all():
-        row, column = (int(i) for i in np.argwhere(~finite)[0])
-        raise DataError(
-            f"column {names[column]!r}, row {row + 1} (counted from 1): the value is missing or infinite; fill it in "
-            "or leave the row out"
-        )
+    _refuse_first(~np.isfinite(x), names, "missing or infinite")
     return x
+
+
+def _refuse_first(faulty: Flags, names: Sequence[str], what: str) -> None:
+    if faulty.any():
+        row, column = (int(i) for i in np.argwhere(faulty)[0])
+        raise DataError(
+            f"column {names[column]!r}, row {row + 1} (counted from 1): the value is {what}; fill it in or leave the "
+            "row out"
+        )
 
 
 def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...], plans: tuple[ColumnPlan, ...]) -> Floats:
@@ -71,6 +75,7 @@ def _frame_columns(frame: pd.DataFrame, names: tuple[str, ...], plans: tuple[Col
         if column.dtype.kind not in "biuf":
             _check_numbers(name, column)
         x[:, i] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    _refuse_first(np.isinf(x), names, "infinite")  # limits of a column would make a number of it
     return x
 
 

@@ -18,6 +18,7 @@ from kernfed.maths.batches import batches
 from kernfed.maths.tasks import TASKS
 from kernfed.models.network_spec import (
     KERNEL_SIZE,
+    NORM_EPSILON,
     NORM_RATE,
     Layer,
     NetworkKind,
@@ -29,9 +30,6 @@ from kernfed.models.network_spec import (
 from kernfed.tensors import threads
 from kernfed.tensors.links import linked
 from kernfed.tensors.rows_behind import RowsBehind
-
-NORM_EPSILON = 1e-5
-"""Added to variances."""
 
 
 def dtype_of(spec: NetworkSpec) -> torch.dtype:
