@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernfed.cli.predict import (
+from kernfed.cli.models.predict import (
     DataOption,
     DelimiterOption,
     DeviceOption,

@@ -1,4 +1,4 @@
-"""Tests of `kernfed.models.onnx` and of `kernfed model export`: onnxruntime computes what the model does, for every map, network, column and task."""
+"""Tests of `kernfed.models.onnx`, and of the command: onnxruntime computes what the model does."""
 
 from __future__ import annotations
 
