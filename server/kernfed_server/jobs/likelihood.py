@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
+from kernfed.maths.likelihood.consistency import Part, contradiction
 from kernfed.maths.likelihood.iteration import Iteration, Sums
 from kernfed.methods.finding import Finding
 from kernfed_server.jobs.arrival import Arrival
@@ -46,6 +47,8 @@ class LikelihoodFit(ABC, Generic[F, S]):
         self.null: float | None = None
         """What the model without columns has of the likelihood, where that is known."""
         self.finding: F | None = None
+        self.parts: dict[str, Part] = {}
+        """What each client told last, in this life of the run."""
 
     @abstractmethod
     async def sums(self) -> S:
@@ -103,15 +106,45 @@ class LikelihoodFit(ABC, Generic[F, S]):
         found = {**self.iteration.to_arrays(), "members": names_array(self.members), "null": np.array([null])}
         return found if self.finding is None else {**found, "finding": json_array(self.finding.to_json())}
 
-    async def ask(self, request: Request[R]) -> Mapping[str, R]:
-        """Replies of those of the members who answer; who does not is out of the problem."""
-        replies = await self.cohort.ask(request, clients=self.members, everyone=True)
+    async def ask(
+        self, request: Request[R], refusing: Callable[[str, R], Iterable[str]] = lambda *_: ()
+    ) -> Mapping[str, R]:
+        """Replies of those of the members who answer; who does not is out of the problem.
+
+        Args:
+            request: What to ask.
+            refusing: As of `Cohort.ask`.
+        """
+        replies = await self.cohort.ask(request, clients=self.members, everyone=True, refusing=refusing)
         self._are_left(self.members, tuple(replies))
         return replies
 
-    async def mean(self, request: Request[R]) -> R:
-        """The mean of replies over the rows of those who answer."""
-        return self.weighted(await self.ask(request))
+    async def ask_sums(
+        self,
+        request: Request[R],
+        part_of: Callable[[R], Part],
+        *,
+        curved: bool = True,
+        refusing: Callable[[str, R], Iterable[str]] = lambda *_: (),
+    ) -> Mapping[str, R]:
+        """Replies to a request for sums at a point; a client is out that told otherwise of the one before.
+
+        Args:
+            request: What to ask.
+            part_of: The client's part of the likelihood in its reply.
+            curved: Whether second derivatives differ from point to point.
+            refusing: As of `Cohort.ask`.
+        """
+
+        def why(client: str, reply: R) -> Iterator[str]:
+            yield from refusing(client, reply)
+            before = self.parts.get(client)
+            if before is not None and (words := contradiction(before, part_of(reply), curved=curved)):
+                yield words
+
+        replies = await self.ask(request, why)
+        self.parts = {client: part_of(reply) for client, reply in replies.items()}
+        return replies
 
     def weighted(self, replies: Mapping[str, R]) -> R:
         """The mean of replies over their rows."""

@@ -31,6 +31,8 @@ MOST_HARM = 3.0
 """How many times the error of a job without the liar, or of one in which it is honest, its lie may make another's.
 
 A quarter of the weight that points the other way halves what means are of, in silence where clients differ."""
+MOST_CHANGE = 30.0
+"""How many times itself and 1 a figure may change that a job shows which measures no model."""
 _MOST_ROUNDS = 12
 _MOST_ROUNDS_OF_STREAMS = 25
 
@@ -145,6 +147,10 @@ class Ended:
                 found.setdefault(e.client, f"{e.step}: {e.text}")
         return found
 
+    def figures(self) -> dict[str, float]:
+        """Numbers of what the job found, by place: all that there is to judge of a method that measures no model."""
+        return {place: value for e in self.events for place, value in _figures(e.finding or {}) if e.finding}
+
     def errors(self) -> dict[str, float]:
         """Mean squared error of each model that does not come from one client alone, at each client and pooled."""
         closed = [e.metrics for e in self.events if e.kind is EventKind.ROUND_CLOSED and e.metrics]
@@ -156,6 +162,23 @@ class Ended:
             for model, found in models.items()
             if not model.startswith("local") and "mse" in found
         }
+
+
+def _figures(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _figures(part, f"{place}.{name}")
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from _figures(part, f"{place}[{i}]")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield place, float(value)
+
+
+def changed(figures: Mapping[str, float], honest: Mapping[str, float]) -> list[str]:
+    """Places of figures that are far off those of the honest job."""
+    there = figures.keys() & honest.keys()
+    return sorted(f for f in there if not abs(figures[f] - honest[f]) <= MOST_CHANGE * (abs(honest[f]) + 1.0))
 
 
 @dataclass(frozen=True)
@@ -174,7 +197,13 @@ class Verdict:
         return self.outcome.isupper()
 
 
-def verdict(lie: Lie, ended: Ended, bounds: Mapping[str, float], known: Sequence[str]) -> Verdict:
+def verdict(
+    lie: Lie,
+    ended: Ended,
+    bounds: Mapping[str, float],
+    known: Sequence[str],
+    honest: Mapping[str, float] | None = None,
+) -> Verdict:
     """Judge what came of a lie.
 
     Args:
@@ -182,6 +211,7 @@ def verdict(lie: Lie, ended: Ended, bounds: Mapping[str, float], known: Sequence
         ended: What the job told.
         bounds: By client and model, the error that is no harm.
         known: Notes of the honest job.
+        honest: Its figures, where there are no errors to judge by.
     """
     blamed = [f"{c}: {why}" for c, why in sorted(ended.failed.items()) if c != LIAR]
     if ended.error is not None:
@@ -202,6 +232,8 @@ def verdict(lie: Lie, ended: Ended, bounds: Mapping[str, float], known: Sequence
         return Verdict(lie, "named", harm, new[0])
     if blamed:
         return Verdict(lie, "OTHERS BLAMED", harm, "; ".join([*blamed, *lost]))
+    if not bounds and (far := changed(ended.figures(), honest or {})):
+        return Verdict(lie, "SILENT", harm, "; ".join(far))
     return Verdict(lie, "bounded" if harm <= MOST_HARM else "SILENT", harm, "; ".join(lost))
 
 
@@ -232,7 +264,8 @@ class Liars:
         refused = _refused_at_the_door(lie.told(self.seen[lie.step][0]))
         if refused and lie.step in self._at_the_door:
             return replace(self._at_the_door[lie.step], lie=lie)
-        found = verdict(lie, self._run(CLIENTS, {(LIAR, lie.step): lie.teller()}), self.bounds, self.honest.notes)
+        ended = self._run(CLIENTS, {(LIAR, lie.step): lie.teller()})
+        found = verdict(lie, ended, self.bounds, self.honest.notes, self.honest.figures())
         if refused:
             self._at_the_door[lie.step] = found
         return found

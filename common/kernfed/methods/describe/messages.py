@@ -22,6 +22,7 @@ from kernfed.federation.messages.base import (
     Stated,
     Whole,
 )
+from kernfed.methods.describe.bounds import most_deviation, outermost
 
 NUM_GROUPS = 100
 """Groups that a client tells of a column's sorted rows, at most."""
@@ -113,6 +114,14 @@ class ColumnsDescribed(Reply):
         between = np.sqrt(self.group_rows @ np.square(self.group_means - mean) / self.num_rows)
         if (between > self.deviation + near).any():
             yield "states a deviation below that of the means of its groups"
+        if (self.deviation > most_deviation(self.group_rows, self.group_means) * (1.0 + _ROUNDING) + near).any():
+            yield "states a deviation beyond all that rows with the means of its groups can have"
+        least, most = outermost(self.group_rows, self.group_means, self.deviation)
+        if (self.smallest < least - near).any() or (self.greatest > most + near).any():
+            yield "states a smallest or greatest value that rows with the means of its groups cannot have"
+        for found, low, high in zip(self.value_counts, self.smallest - near, self.greatest + near, strict=False):
+            if found.values and not low <= found.values[0] <= found.values[-1] <= high:
+                yield "counts a value below its smallest ones, or above its greatest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ are of columns that all clients scaled alike. Sums are divided by the client's r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,6 +17,9 @@ from kernfed.arrays import Array
 from kernfed.federation.messages.base import Dim, Exact, Kind, Name, Range, Reply, Request, Rows, Shape, Stated
 from kernfed.maths.likelihood.inference import not_semidefinite
 from kernfed.methods.glm.families import FamilyName
+
+_ROUNDING = 1e-9
+"""Relative difference up to which two ways to compute a number agree."""
 
 Coefficients = Annotated[Array, Shape("K"), Exact()]
 Square = Annotated[Array, Shape("K", "K"), Exact()]
@@ -52,12 +56,24 @@ class GlmStartRequest(Request[GlmStart]):
     weights: Name
     """Column of the rows' weights w; empty: each is 1."""
 
+    def refusals(self, reply: GlmStart) -> Iterator[str]:
+        """See `Request.refusals`: the mean to begin with is one that the family has."""
+        most = reply.weight if self.family is FamilyName.BINOMIAL else math.inf
+        if self.family is not FamilyName.GAUSSIAN and not 0.0 <= reply.numerator <= most * (1.0 + _ROUNDING):
+            yield f"states targets whose mean is {reply.numerator:.6g}, which no targets of {self.family} have"
+        if not self.weights and abs(reply.weight - 1.0) > _ROUNDING:
+            yield f"states a mean weight of {reply.weight:.6g} where rows have no weights"
+        offset = self.offset and self.family is FamilyName.POISSON
+        if not offset and abs(reply.denominator - reply.weight) > _ROUNDING * reply.weight:
+            yield f"states a mean weight of {reply.weight:.6g}, and {reply.denominator:.6g} for the same"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlmSums(Reply):
     """Derivatives of the log-likelihood, and the deviance, over rows."""
 
     directions = ("gradient",)
+    levels = ("hessian", "deviance", "pearson")
 
     num_rows: Rows
     gradient: Coefficients
@@ -96,10 +112,24 @@ class GlmSumsRequest(Request[GlmSums]):
     coefficients: Coefficients
     """At which to compute."""
 
+    def refusals(self, reply: GlmSums) -> Iterator[str]:
+        """See `Request.refusals`: log t is at most t - 1, so a deviance of counts is at most two of Pearson's."""
+        deviance, pearson = reply.deviance, reply.pearson
+        apart = abs(deviance - pearson) > _ROUNDING * pearson
+        if (self.family is FamilyName.GAUSSIAN and apart) or (
+            self.family is FamilyName.POISSON and deviance > 2.0 * pearson * (1.0 + _ROUNDING)
+        ):
+            yield (
+                f"states a deviance of {deviance:.6g} a row beside a statistic of Pearson's of {pearson:.6g}, which no "
+                f"targets of {self.family} have"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlmEnd(Reply):
     """What standard errors are made of, at the last coefficients."""
+
+    levels = ("information", "log_likelihood")
 
     num_rows: Rows
     information: Square

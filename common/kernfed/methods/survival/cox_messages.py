@@ -5,6 +5,7 @@ K columns, all but that of the event, which all clients scaled alike. Sums are d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,6 +17,9 @@ from kernfed.federation.messages.base import Dim, Exact, Kind, Name, Range, Repl
 from kernfed.maths.likelihood.inference import not_semidefinite
 from kernfed.methods.survival.partial import Ties
 
+_ROUNDING = 1e-9
+"""Relative difference up to which two ways to compute a number agree."""
+
 Coefficients = Annotated[Array, Shape("K"), Exact()]
 Square = Annotated[Array, Shape("K", "K"), Exact()]
 Count = Annotated[int, Range(0, 2**53)]
@@ -26,6 +30,7 @@ class CoxSums(Reply):
     """The partial likelihood of a client's rows, and its derivatives, over rows."""
 
     directions = ("gradient",)
+    levels = ("hessian", "loss")
 
     num_rows: Rows
     deaths: Count
@@ -63,12 +68,27 @@ class CoxSumsRequest(Request[CoxSums]):
     coefficients: Coefficients
     """At which to compute."""
 
+    def refusals(self, reply: CoxSums) -> Iterator[str]:
+        """See `Request.refusals`: where all rows have the same risk, only numbers of rows at risk count.
+
+        At the l-th event from the last one l rows or more are at risk, and never more than all rows.
+        """
+        deaths, lost = reply.deaths, reply.loss * reply.num_rows
+        least, most = math.lgamma(deaths + 1.0), deaths * math.log(max(reply.num_rows, 1))
+        near = _ROUNDING * most
+        if not np.any(self.coefficients) and not least - near <= lost <= most + near:
+            yield (
+                f"states a log-likelihood of {-lost:.6g} of {deaths} events among {reply.num_rows} rows where no "
+                f"column counts, and these have one from {-most:.6g} to {-least:.6g}"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoxEnd(Reply):
     """What standard errors, concordance and the baseline hazard are made of, at the last coefficients."""
 
-    diagnostics = ("times", "hazards")
+    diagnostics = ("times",)
+    levels = ("hazards",)
 
     num_rows: Rows
     scores: Square

@@ -84,3 +84,8 @@ class SurvivalTimesRequest(Request[SurvivalTimes]):
     """Column of the groups; empty: all rows are one."""
     grid: Annotated[tuple[float, ...], MaxLength(MOST_TIMES)]
     """Times, ascending, to which others are moved up; empty: they are told as they are."""
+
+    def refusals(self, reply: SurvivalTimes) -> Iterator[str]:
+        """See `Request.refusals`."""
+        if self.grid and not np.isin(reply.times, self.grid).all():
+            yield "states times that are not of the grid"

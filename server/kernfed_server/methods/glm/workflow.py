@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from kernfed.maths.likelihood.iteration import Iteration, Sums
 from kernfed.maths.losses import Link
 from kernfed.methods.glm.families import FAMILIES, Family, FamilyName
 from kernfed.methods.glm.finding import INTERCEPT, GlmFinding
-from kernfed.methods.glm.messages import GlmEndRequest, GlmStart, GlmStartRequest, GlmSumsRequest
+from kernfed.methods.glm.messages import GlmEnd, GlmEndRequest, GlmStart, GlmStartRequest, GlmSums, GlmSumsRequest
 from kernfed.methods.glm.settings import GlmSettings
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.coefficient_table import BESIDE, CoefficientTable
@@ -25,6 +27,7 @@ from kernfed_server.jobs.likelihood import LikelihoodFit
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
+from kernfed_server.methods.glm.consistent import Starts, other_at_end, part_of
 from kernfed_server.methods.glm.outcome import End, finding_of, model_of
 
 
@@ -65,21 +68,33 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         self.setup, self.settings = setup, settings
         self.family_name = settings.family_of(schema.task)
         self.family: Family = FAMILIES[self.family_name]
+        self._starts: Starts | None = None
+        """While the fit is where it began."""
 
     async def start(self) -> None:
         """Ask for what a fit begins with."""
         settings = self.settings
         asked = GlmStartRequest(family=self.family_name, offset=settings.offset, weights=settings.weights)
-        told = await self.mean(asked)
-        self._note_few(told)
-        if settings.intercept:
-            mean = told.numerator / told.denominator if told.denominator > 0 else 0.0
+        replies = await self.ask(asked)
+        self._note_few(self.weighted(replies))
+        self._begin_with(replies)
+
+    def _begin_with(self, replies: Mapping[str, GlmStart]) -> None:
+        """Begin at the mean of these clients' targets."""
+        told = self.weighted(replies)
+        self._starts = Starts(replies, told.numerator / told.denominator if told.denominator > 0 else 0.0)
+        if self.settings.intercept:
             first = np.arange(len(self.names)) == 0
-            self.iteration = Iteration.at(np.where(first, self.family.intercept(mean), 0.0))
+            self.iteration = Iteration.at(np.where(first, self.family.intercept(self._starts.mean), 0.0))
 
     async def sums(self) -> _Told:
         """See `LikelihoodFit`."""
-        told = await self.mean(GlmSumsRequest(coefficients=self.iteration.coefficients, **self._asked()))
+        replies = await self._replies()
+        while self._starts is not None and self._starts.replies.keys() > replies.keys():
+            self._begin_with({client: self._starts.replies[client] for client in replies})
+            replies = await self._replies()
+        self._starts = None
+        told = self.weighted(replies)
         num = told.num_rows
         hessian = told.hessian.astype(np.float64) * num
         if problem := lacking_rank(hessian, self.names):
@@ -92,10 +107,26 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
             self.null = found.deviance
         return found
 
+    async def _replies(self) -> Mapping[str, GlmSums]:
+        """Of the members, at the coefficients of now."""
+        request = GlmSumsRequest(coefficients=self.iteration.coefficients, **self._asked())
+        starts = self._starts if self._starts_at_null else None
+
+        def refusing(client: str, reply: GlmSums) -> Iterator[str]:
+            if starts is not None:
+                yield from starts.contradictions(self.family_name, client, reply)
+
+        part = functools.partial(part_of, request.coefficients)
+        return await self.ask_sums(request, part, curved=self._curved, refusing=refusing)
+
+    @property
+    def _curved(self) -> bool:
+        return self.family.link is not Link.IDENTITY
+
     def step(self, sums: _Told) -> bool:
         """See `LikelihoodFit`."""
-        curved = self.family.link is not Link.IDENTITY
-        self.iteration, step = self.iteration.stepped(sums, dispersion=self._dispersion(sums), curved=curved)
+        dispersion = self._dispersion(sums)
+        self.iteration, step = self.iteration.stepped(sums, dispersion=dispersion, curved=self._curved)
         if not self.family.dispersed:
             self._refuse_infinite(step)
         return self.iteration.distance <= self.settings.tolerance
@@ -123,7 +154,13 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
             robust=self.settings.errors == "robust",
             **self._asked(),
         )
-        told = await self.mean(request)
+        parts = self.parts
+
+        def refusing(client: str, reply: GlmEnd) -> Iterator[str]:
+            if client in parts:
+                yield from other_at_end(request, parts[client], reply)
+
+        told = self.weighted(await self.ask(request, refusing))
         self.refuse_others(members)
         end = End(coefficients, sums, sums.pearson, dispersion, told)
         return finding_of(self.setup, self.settings, self.names, end, self.null, self.iteration.num_evaluated)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,11 @@ from kernfed.arrays import Floats
 from kernfed.columns.plan import without_coefficient
 from kernfed.errors import DataError, NotConvergedError
 from kernfed.federation.cohort import Cohort
+from kernfed.maths.likelihood.consistency import Part
 from kernfed.maths.likelihood.inference import lacking_rank
 from kernfed.maths.likelihood.iteration import Sums
 from kernfed.methods.survival.cox_finding import CoxFinding
-from kernfed.methods.survival.cox_messages import CoxEndRequest, CoxSumsRequest
+from kernfed.methods.survival.cox_messages import CoxEnd, CoxEndRequest, CoxSums, CoxSumsRequest
 from kernfed.methods.survival.settings import CoxSettings
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.coefficient_table import BESIDE, CoefficientTable
@@ -22,8 +25,8 @@ from kernfed_server.jobs.likelihood import LikelihoodFit
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
-from kernfed_server.methods.survival.early import note_early
 from kernfed_server.methods.survival.outcome import CoxAtEnd, cox_finding, risk_model
+from kernfed_server.methods.survival.stated_times import note_early, strange_times
 
 _FLAT = 1e-12
 """Information of an event about a scaled column from which on the column varies."""
@@ -60,7 +63,8 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
 
     async def sums(self) -> Sums:
         """See `LikelihoodFit`."""
-        replies = await self.ask(CoxSumsRequest(coefficients=self.iteration.coefficients, **self._asked()))
+        request = CoxSumsRequest(coefficients=self.iteration.coefficients, **self._asked())
+        replies = await self.ask_sums(request, functools.partial(_part, request.coefficients))
         told = self.weighted(replies)
         if not self.iteration.num_evaluated:
             self._note_few(told.deaths)
@@ -98,10 +102,14 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
             baseline=self.settings.baseline,
             **self._asked(),
         )
-        replies = await self.ask(request)
+        replies = await self.ask(request, self._strange_times)
         self.refuse_others(members)
         end = CoxAtEnd(coefficients, sums, self.null, replies, self.iteration.num_evaluated)
         return cox_finding(self.setup, self.settings, self.names, end)
+
+    def _strange_times(self, client: str, reply: CoxEnd) -> Iterator[str]:
+        """Why the times of a baseline cannot be of rows with the times that a client stated before round 1."""
+        yield from strange_times(self.setup, client, reply.times, reply.deaths, reply.num_rows)
 
     def _asked(self) -> dict[str, Any]:
         settings = self.settings
@@ -118,6 +126,10 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
                 f"no client has enough rows in which the event came; column {self.settings.event!r} is to be 1 there"
             )
         self.note_few(deaths, "events")
+
+
+def _part(at: Floats, reply: CoxSums) -> Part:
+    return Part(at, reply.loss, -reply.gradient.astype(np.float64), reply.hessian.astype(np.float64))
 
 
 WORKFLOWS = {"cox": Workflow(run, adapt=as_they_are)}

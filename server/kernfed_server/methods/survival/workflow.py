@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
@@ -16,7 +16,7 @@ from kernfed_server.jobs.one_round import found_once, note_lacking
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
-from kernfed_server.methods.survival.early import note_early
+from kernfed_server.methods.survival.stated_times import note_early, strange_times
 
 
 async def run(setup: Setup, settings: KaplanMeierSettings, cohort: Cohort, run: Run) -> CurveTable:
@@ -28,7 +28,13 @@ async def run(setup: Setup, settings: KaplanMeierSettings, cohort: Cohort, run: 
 
     async def find() -> KaplanMeierFinding:
         request = SurvivalTimesRequest(event=settings.event, by=settings.by, grid=tuple(settings.grid))
-        told = await cohort.ask(request)
+
+        def refusing(client: str, reply: SurvivalTimes) -> Iterator[str]:
+            if not settings.grid:
+                counts = reply.deaths + reply.censored
+                yield from strange_times(setup, client, reply.times, counts, reply.num_rows)
+
+        told = await cohort.ask(request, refusing=refusing)
         found = finding_of(setup.schema.target, settings, told)
         note_lacking("curves", told, cohort, run)
         _note(told, run)

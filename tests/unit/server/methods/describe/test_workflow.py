@@ -151,7 +151,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         spoilt(
             value_counts=lambda a: (
                 *a[:3],
-                ValueCounts(values=tuple(map(float, range(25))), counts=(1,) * 25, others=0),
+                ValueCounts(values=tuple(i / 100.0 for i in range(25)), counts=(1,) * 25, others=0),
             )
         ),
         "more than 20 values",
