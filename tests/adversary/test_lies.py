@@ -33,6 +33,10 @@ WORST = {
     ],
     "newton": ["newton.gradient.gradient x -1", "evaluation.evaluate.sums.squared_error x 1000"],
     "fedavg": ["fedavg.local_update.weights x 3 more each time"],
+    "describe": ["describe.columns.deviation x 1000", "describe.columns.greatest x 1e5"],
+    "glm": ["glm.start.numerator x 1000", "glm.sums.deviance x 1000", "glm.sums.pearson x 1000"],
+    "kaplan-meier": ["survival.times.times x 1000"],
+    "cox": ["cox.sums.hessian x 1000", "cox.sums.loss x 1000", "cox.end.times x 1000", "cox.end.hazards x 1000"],
 }
 """Lies that did harm, and nobody was told, before there was a rule for them; and one that grows from round to round."""
 
@@ -93,3 +97,17 @@ def test_what_nobody_is_told_of_is_silent() -> None:
     assert verdict(lie, ended("ant is odd"), bounds, []).outcome == "SILENT"
     assert verdict(lie, ended(f"{LIAR} is odd"), bounds, []).outcome == "named"
     assert verdict(lie, ended(), {"ant global": 2.0}, []).outcome == "bounded"
+
+
+def test_a_figure_that_changes_is_silent() -> None:
+    """Where a job measures no model, what it shows is held against what it shows without the lie."""
+    lie = Lie("step", ("deviation",), "x 1000")
+
+    def ended(deviation: float) -> Ended:
+        finding = {"pooled": [{"column": "x", "deviation": deviation}]}
+        return Ended([JobEvent(EventKind.FINDING, finding=finding)], None)
+
+    honest = ended(0.3).figures()
+    assert honest == {".pooled[0].deviation": 0.3}
+    assert verdict(lie, ended(140.0), {}, [], honest).outcome == "SILENT"
+    assert verdict(lie, ended(0.6), {}, [], honest).outcome == "bounded"

@@ -32,8 +32,6 @@ _LEAST_TOLD = 30.0
 """Less is not told of: honest models differ by as much where clients have few rows and many."""
 _LARGER = 3.0
 """The same of models, where what the job made of them is of no use."""
-_LEVEL_TOLD = 100.0
-"""Times the others' from which on a client's level is told of; see `Reply.levels`."""
 _TOLD_WITHOUT_LIMIT = 1e4
 """The same where a method judges numbers by rules of its own, and `spread` is infinite."""
 
@@ -278,8 +276,6 @@ class Ledger:
             spread = min(spread, request.models_differ(self._rows(top) / self._rows(beside)))
         further = max(1.0, request.reach(self._rows(top)) / request.reach(self._rows(beside)))
         told = max(_LEAST_TOLD, spread**_TOLD) * further if math.isfinite(spread) else _TOLD_WITHOUT_LIMIT
-        if field in request.reply.levels:
-            told = min(told, _LEVEL_TOLD)
         alone = len(others) == 1  # nobody knows which of the two is far off
         power = 2 if alone else 1
         larger = _LARGER * further

@@ -10,17 +10,21 @@ import numpy as np
 
 from kernfed.arrays import Array, Floats
 from kernfed.errors import DataError
+from kernfed.federation.apart import CHECK_UNITS
 from kernfed.federation.cohort import Cohort
 from kernfed.federation.messages.base import R, Request
 from kernfed.maths.likelihood.consistency import Part, contradiction
 from kernfed.maths.likelihood.iteration import Iteration, Sums
 from kernfed.methods.finding import Finding
+from kernfed.wording import listed
 from kernfed_server.jobs.arrival import Arrival
 from kernfed_server.jobs.run import Members, Run
 from kernfed_server.jobs.state import State, json_array, names_array
 
 ENOUGH = 10
 """Rows that tell something, for each coefficient."""
+FAR = 100.0
+"""Times the largest of all other clients from which on a figure by row of one client is told of."""
 _MEASURE = "distance to the maximum of the likelihood, in standard errors, about"
 
 F = TypeVar("F", bound=Finding)
@@ -47,7 +51,7 @@ class LikelihoodFit(ABC, Generic[F, S]):
         self.null: float | None = None
         """What the model without columns has of the likelihood, where that is known."""
         self.finding: F | None = None
-        self.parts: dict[str, Part] = {}
+        self.parts: Mapping[str, Part] = {}
         """What each client told last, in this life of the run."""
 
     @abstractmethod
@@ -157,10 +161,11 @@ class LikelihoodFit(ABC, Generic[F, S]):
         Raises:
             DataError: The members are others now.
         """
-        if self.members != members:
+        lost = [f"{c} ({self.cohort.why_missing(c)})" for c in members if c not in self.members]
+        if lost:
             raise DataError(
-                "a client was lost while standard errors were computed, so they would be of other rows than the "
-                "coefficients; submit the job again"
+                f"a client was lost while standard errors were computed, {listed(lost, more=', ...')}, so they would "
+                "be of other rows than the coefficients; submit the job again"
             )
 
     def note_few(self, num: int, what: str) -> None:
@@ -169,6 +174,21 @@ class LikelihoodFit(ABC, Generic[F, S]):
             self._run.note(
                 f"{num} {what} for {len(self.names)} coefficients, fewer than {ENOUGH} for each: estimates and "
                 "standard errors lean on few rows; name fewer columns in data.features"
+            )
+
+    def note_far(self, what: str, figures: Mapping[str, float]) -> None:
+        """Tell of the client whose figure is far beyond all others': it decides that of all rows.
+
+        Args:
+            what: It is, in words, e.g. `deviance by row`.
+            figures: By client, none below 0.
+        """
+        top = max(figures, key=lambda client: figures[client])
+        beside = max((figure for client, figure in figures.items() if client != top), default=0.0)
+        if figures[top] > FAR * beside > 0:
+            self._run.note(
+                f"{top} states a {what} of {figures[top]:.3g}, {figures[top] / beside:.2g} times that of any other "
+                f"client, and it counts: rows far out are there, or a fault; {CHECK_UNITS}"
             )
 
     def _are_left(self, before: Members, now: Members) -> None:

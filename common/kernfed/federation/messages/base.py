@@ -147,14 +147,11 @@ class Reply(Message):
             `Request.models_differ` says by how much.
         directions: Arrays of which sums are formed, and which point the same way at clients whose rows are of one law.
             What a request has under the same name is where they begin.
-        levels: Floats that are means over rows, and of one size where rows are of one law; of them a client is told of
-            that is farther beyond the others than honest ones are, though it counts.
     """
 
     diagnostics: ClassVar[tuple[str, ...]] = ()
     models: ClassVar[tuple[str, ...]] = ()
     directions: ClassVar[tuple[str, ...]] = ()
-    levels: ClassVar[tuple[str, ...]] = ()
 
     def contradictions(self, stated: Stated) -> Iterator[str]:
         """Say what in this reply cannot be, by itself or by what its client stated; a reply with such is refused.

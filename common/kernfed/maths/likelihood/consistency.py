@@ -54,7 +54,7 @@ def contradiction(before: Part, now: Part, *, curved: bool) -> str:
     size = abs(now.value) + abs(before.value) + abs(least) + abs(most) + max(bent)
     predictors = math.sqrt(max(float(now.at @ now.hessian @ now.at), 0.0))
     slack = math.sqrt(size) + math.sqrt(max(float(np.diag(now.hessian).max()), 0.0))
-    near = _ROUNDING * size + _LAST_PLACES * predictors * slack
+    near = _ROUNDING * size + _LAST_PLACES * (1.0 + predictors * slack)
     if not least - near <= rose <= most + near:
         return (
             f"states a likelihood that moved by {-rose:.3g} a row since the last point, where its gradients there and "

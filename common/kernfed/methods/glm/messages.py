@@ -73,7 +73,6 @@ class GlmSums(Reply):
     """Derivatives of the log-likelihood, and the deviance, over rows."""
 
     directions = ("gradient",)
-    levels = ("hessian", "deviance", "pearson")
 
     num_rows: Rows
     gradient: Coefficients
@@ -128,8 +127,6 @@ class GlmSumsRequest(Request[GlmSums]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlmEnd(Reply):
     """What standard errors are made of, at the last coefficients."""
-
-    levels = ("information", "log_likelihood")
 
     num_rows: Rows
     information: Square

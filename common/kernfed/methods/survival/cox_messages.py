@@ -30,7 +30,6 @@ class CoxSums(Reply):
     """The partial likelihood of a client's rows, and its derivatives, over rows."""
 
     directions = ("gradient",)
-    levels = ("hessian", "loss")
 
     num_rows: Rows
     deaths: Count
@@ -87,8 +86,7 @@ class CoxSumsRequest(Request[CoxSums]):
 class CoxEnd(Reply):
     """What standard errors, concordance and the baseline hazard are made of, at the last coefficients."""
 
-    diagnostics = ("times",)
-    levels = ("hazards",)
+    diagnostics = ("times", "hazards")
 
     num_rows: Rows
     scores: Square

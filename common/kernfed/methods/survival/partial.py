@@ -107,8 +107,11 @@ class Point:
 
     def hessian(self) -> Floats:
         """Minus its second derivative, (K, K)."""
-        x, weights = self.rows.x, self.expected()
-        found: Floats = (x * weights[:, None]).T @ x - self.means.T @ self.means
+        weights = self.expected()
+        # About the mean row of an event, where the two terms are the least: one row far out may be most of both.
+        centre = weights @ self.rows.x / max(self.rows.num_deaths, 1)
+        x, means = self.rows.x - centre, self.means - centre
+        found: Floats = (x * weights[:, None]).T @ x - means.T @ means
         return (found + found.T) / 2.0
 
     def residuals(self) -> Floats:

@@ -70,6 +70,8 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         self.family: Family = FAMILIES[self.family_name]
         self._starts: Starts | None = None
         """While the fit is where it began."""
+        self._figures: Mapping[str, Mapping[str, float]] = {}
+        """Of a row, by client, at the coefficients of now."""
 
     async def start(self) -> None:
         """Ask for what a fit begins with."""
@@ -117,7 +119,12 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
                 yield from starts.contradictions(self.family_name, client, reply)
 
         part = functools.partial(part_of, request.coefficients)
-        return await self.ask_sums(request, part, curved=self._curved, refusing=refusing)
+        replies = await self.ask_sums(request, part, curved=self._curved, refusing=refusing)
+        self._figures = {
+            "deviance by row": {client: reply.deviance for client, reply in replies.items()},
+            "statistic of Pearson's by row": {client: reply.pearson for client, reply in replies.items()},
+        }
+        return replies
 
     @property
     def _curved(self) -> bool:
@@ -160,8 +167,12 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
             if client in parts:
                 yield from other_at_end(request, parts[client], reply)
 
-        told = self.weighted(await self.ask(request, refusing))
+        replies = await self.ask(request, refusing)
         self.refuse_others(members)
+        told = self.weighted(replies)
+        for what, figures in self._figures.items():
+            self.note_far(what, figures)
+        self.note_far("information by row", {client: float(np.trace(r.information)) for client, r in replies.items()})
         end = End(coefficients, sums, sums.pearson, dispersion, told)
         return finding_of(self.setup, self.settings, self.names, end, self.null, self.iteration.num_evaluated)
 

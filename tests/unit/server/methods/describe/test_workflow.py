@@ -138,6 +138,13 @@ WRONG: dict[str, tuple[Any, str]] = {
     "order": (spoilt(group_means=lambda a: -a), "not in their order"),
     "mean": (spoilt(mean=lambda a: a + 1), "not that of its groups"),
     "deviation": (spoilt(deviation=lambda a: a * 1e-3), "below that of the means"),
+    "spread": (spoilt(deviation=lambda a: a * 1000), "beyond all that rows"),
+    "smallest": (spoilt(smallest=lambda a: a * 0 - 1e30), "smallest or greatest value"),
+    "greatest": (spoilt(greatest=lambda a: a * 1000 + 1e7), "smallest or greatest value"),
+    "counted": (
+        spoilt(value_counts=lambda a: (*a[:2], replace(a[2], values=tuple(1000 * v for v in a[2].values)), a[3])),
+        "below its smallest ones, or above",
+    ),
     "negative": (spoilt(deviation=lambda a: -a), "below 0"),
     "gaps": (spoilt(gaps=lambda _: (1, 2)), "gaps of 2 columns"),
     "classes": (spoilt(class_counts=lambda _: (40,)), "40 of all classes"),

@@ -211,6 +211,12 @@ def spoilt(**changes: Any) -> Any:
         ("glm.sums", spoilt(hessian=lambda a: a + np.triu(a, 1))),
         ("glm.sums", spoilt(deviance=lambda d: -d - 1)),
         ("glm.sums", spoilt(num_rows=lambda n: n + 1)),
+        ("glm.start", spoilt(numerator=lambda a: 1000 * a)),
+        ("glm.start", spoilt(numerator=lambda a: a * 0 - 1e30)),
+        ("glm.start", spoilt(weight=lambda a: 1000 * a)),
+        ("glm.sums", spoilt(hessian=lambda a: 1000 * a)),
+        ("glm.sums", spoilt(deviance=lambda d: 1000 * d)),
+        ("glm.sums", spoilt(pearson=lambda p: 1000 * p)),
     ],
 )
 def test_a_client_that_answers_wrongly_is_out_of_the_problem(tmp_path: Path, step: str, tamper: Any) -> None:
@@ -221,7 +227,28 @@ def test_a_client_that_answers_wrongly_is_out_of_the_problem(tmp_path: Path, ste
     found, want = finding(outcome), finding(fitted(others, job, tmp_path))
     assert [c.estimate for c in found.coefficients] == pytest.approx([c.estimate for c in want.coefficients], rel=1e-9)
     assert found.rows == 73
+    assert found.null_deviance in (None, pytest.approx(want.null_deviance, rel=1e-9))
     assert any("bee is out of the pooled problem" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson", "gamma"])
+@pytest.mark.parametrize("field", ["deviance", "pearson", "hessian", "numerator"])
+def test_a_figure_a_thousand_times_as_large_is_told_of(tmp_path: Path, family: str, field: str) -> None:
+    """Its client is left out, or a note says whose figure it is."""
+    step = "glm.start" if field == "numerator" else "glm.sums"
+    tamper = {("bee", step): spoilt(**{field: lambda a: 1000 * a})}
+    outcome = fitted(rows_of(family), glm_job(family), tmp_path, tamper=tamper)
+    found = finding(outcome)
+    assert found.rows == 73 or any(note.startswith("bee states a ") for note in outcome.notes)
+
+
+@pytest.mark.parametrize("family", ["binomial", "gaussian"])
+@pytest.mark.parametrize("field", ["information", "log_likelihood"])
+def test_the_last_answer_is_of_the_same_likelihood(tmp_path: Path, family: str, field: str) -> None:
+    """Expected second derivatives and the value follow from the sums at the last coefficients."""
+    tamper = {("bee", "glm.end"): spoilt(**{field: lambda a: 2 * a})}
+    with pytest.raises(DataError, match=r"a client was lost .* bee \(INVALID_REPLY: GlmEnd: bee states a"):
+        fitted(rows_of(family), glm_job(family), tmp_path, tamper=tamper)
 
 
 def test_a_client_that_is_lost_at_the_end_fails_the_job(tmp_path: Path) -> None:

@@ -217,6 +217,8 @@ def test_a_client_that_answers_wrongly_is_out_of_the_problem(tmp_path: Path) -> 
         ("nan", with_nan),
         ("rows", with_rows(7)),
         ("curve", lambda reply: replace(reply, hessian=-reply.hessian)),
+        ("steep", lambda reply: replace(reply, hessian=1000 * reply.hessian)),
+        ("loss", lambda reply: replace(reply, loss=1000 * reply.loss)),
         ("deaths", lambda reply: replace(reply, deaths=99)),
     ):
         outcome = bench(rows, tmp_path / name, tamper={("bee", "cox.sums"): tamper}).run(job)
@@ -229,8 +231,27 @@ def test_a_client_that_answers_wrongly_is_out_of_the_problem(tmp_path: Path) -> 
 def test_a_client_that_is_lost_at_the_end_fails_the_job(tmp_path: Path) -> None:
     """Its answer to the last step cannot be: pairs in order that are no pairs."""
     lie = {("bee", "cox.end"): lambda reply: replace(reply, concordant=reply.pairs + 1)}
-    with pytest.raises((DataError, JobError), match="a client was lost while standard errors were computed"):
+    with pytest.raises((DataError, JobError), match="a client was lost while standard errors were computed, bee "):
         bench(rows_of(), tmp_path, tamper=lie).run(survival_job("cox"))
+
+
+def test_times_of_a_baseline_are_those_that_were_stated(tmp_path: Path) -> None:
+    """A thousand times as large they are not of rows with the mean and the deviation of before round 1."""
+    lie = {("bee", "cox.end"): lambda reply: replace(reply, times=1000 * reply.times)}
+    with pytest.raises(
+        DataError, match=r"bee \(INVALID_REPLY: CoxEnd: bee states times that lie .* and stated times with mean"
+    ):
+        bench(rows_of(), tmp_path, tamper=lie).run(survival_job("cox"))
+
+
+def test_a_baseline_far_beyond_all_others_is_told_of(tmp_path: Path) -> None:
+    """It is the client's own, and changes nothing else."""
+    lie = {("bee", "cox.end"): lambda reply: replace(reply, hazards=1000 * reply.hazards)}
+    outcome = bench(rows_of(), tmp_path, tamper=lie).run(survival_job("cox"))
+    assert any("bee states a baseline hazard by event of" in note for note in outcome.notes)
+    honest = bench(rows_of(), tmp_path / "honest").run(survival_job("cox"))
+    assert found_of(outcome).coefficients == found_of(honest).coefficients
+    assert not any("baseline hazard by event" in note for note in honest.notes)
 
 
 def test_the_order_of_the_clients_changes_no_bit_and_a_run_goes_on(tmp_path: Path) -> None:

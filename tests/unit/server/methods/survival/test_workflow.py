@@ -197,12 +197,21 @@ def test_a_client_that_answers_wrongly_is_left_out(tmp_path: Path) -> None:
         ("nan", lambda reply: replace(reply, times=np.full_like(reply.times, np.nan))),
         ("rows", with_rows(7)),
         ("order", lambda reply: replace(reply, times=reply.times[::-1])),
+        ("units", lambda reply: replace(reply, times=reply.times * 1000)),
+        ("earlier", lambda reply: replace(reply, times=reply.times * 0.9)),
         ("counts", lambda reply: replace(reply, deaths=reply.deaths + 1)),
         ("groups", lambda reply: replace(reply, group=reply.group + 1)),
     ):
         outcome = bench(rows, tmp_path / name, tamper={("bee", "survival.times"): tamper}).run(job)
         assert found_of(outcome).curves[0].rows == 73, name
         assert any("without bee" in note for note in outcome.notes)
+
+
+def test_times_beside_the_grid_leave_their_client_out(tmp_path: Path) -> None:
+    """Each time is one of the grid's."""
+    job, lie = survival_job("kaplan-meier", grid=[2.0, 5.0, 9.0]), lambda reply: replace(reply, times=reply.times * 0.9)
+    outcome = bench(rows_of(), tmp_path, tamper={("bee", "survival.times"): lie}).run(job)
+    assert any("without bee" in note and "not of the grid" in note for note in outcome.notes)
 
 
 def test_the_order_of_the_clients_changes_no_bit_and_a_run_goes_on(tmp_path: Path) -> None:
