@@ -70,7 +70,7 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         self.family: Family = FAMILIES[self.family_name]
         self._starts: Starts | None = None
         """While the fit is where it began."""
-        self._figures: Mapping[str, Mapping[str, float]] = {}
+        self._figures: dict[str, Mapping[str, float]] = {}
         """Of a row, by client, at the coefficients of now."""
 
     async def start(self) -> None:
@@ -95,7 +95,7 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         while self._starts is not None and self._starts.replies.keys() > replies.keys():
             self._begin_with({client: self._starts.replies[client] for client in replies})
             replies = await self._replies()
-        self._starts = None
+        at_null, self._starts = self._starts_at_null, None
         told = self.weighted(replies)
         num = told.num_rows
         hessian = told.hessian.astype(np.float64) * num
@@ -105,7 +105,7 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
                 "the columns from data.features"
             )
         found = _Told(told.gradient.astype(np.float64) * num, hessian, told.deviance * num, num, told.pearson * num)
-        if not self.iteration.num_evaluated and self._starts_at_null:
+        if at_null:
             self.null = found.deviance
         return found
 
@@ -120,10 +120,10 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
 
         part = functools.partial(part_of, request.coefficients)
         replies = await self.ask_sums(request, part, curved=self._curved, refusing=refusing)
-        self._figures = {
-            "deviance by row": {client: reply.deviance for client, reply in replies.items()},
-            "statistic of Pearson's by row": {client: reply.pearson for client, reply in replies.items()},
-        }
+        self._figures = {"deviance by row": {client: reply.deviance for client, reply in replies.items()}}
+        if self.family_name is not FamilyName.GAUSSIAN:  # of which it is the deviance
+            pearson = {client: reply.pearson for client, reply in replies.items()}
+            self._figures["statistic of Pearson's by row"] = pearson
         return replies
 
     @property
@@ -188,9 +188,11 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
 
     @property
     def _starts_at_null(self) -> bool:
-        """Whether a fit begins at the maximum of the likelihood of the intercept alone."""
-        settings = self.settings
-        return settings.intercept and not (self.family_name is FamilyName.BINOMIAL and settings.offset)
+        """Whether the fit is where it began, at the maximum of the likelihood of the intercept alone."""
+        if self._starts is None or not self.settings.intercept:
+            return False
+        binomial = self.family_name is FamilyName.BINOMIAL
+        return not binomial or (not self.settings.offset and 0.0 < self._starts.mean < 1.0)
 
     def _dispersion(self, sums: _Told) -> float:
         return sums.pearson / (sums.rows - len(self.names)) if self.family.dispersed else 1.0

@@ -280,6 +280,15 @@ def test_separation_is_told_before_a_client_refuses(tmp_path: Path) -> None:
         Bench(jobs).run(glm_job("binomial"))
 
 
+def test_a_class_without_rows_contradicts_nothing(tmp_path: Path) -> None:
+    """There is no intercept to begin with then, and the end is that of separation."""
+    job = glm_job("binomial")
+    job = JobFile.model_validate({**job.plan(), "data": {**job.plan()["data"], "unseen_classes": "allow"}})
+    rows = {name: replace(r, y_train=0 * r.y_train) for name, r in rows_of("binomial").items()}
+    with pytest.raises(NotConvergedError, match="grow without end"):
+        fitted(rows, job, tmp_path)
+
+
 def test_a_level_without_counts_is_told(tmp_path: Path) -> None:
     """A Poisson model of a group in which nothing was counted has none either."""
     rows = {}
