@@ -15,7 +15,6 @@ import pytest
 import kernfed
 from kernfed.arrays import Floats
 from kernfed.errors import DataError, JobError, NotConvergedError
-from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
 from kernfed.methods.glm.finding import GlmFinding
 from kernfed.models.global_model import load_model
@@ -23,13 +22,10 @@ from kernfed.tables.records import mixed
 from kernfed_client.data.guards.records import Records
 from kernfed_client.data.reading.partition_data import PartitionData
 from kernfed_simulation.federation import Rows, from_tables
-from kernfed_testing.in_process import Bench, Outcome, bench, with_nan
+from kernfed_testing.in_process import Bench, bench, with_nan
+from kernfed_testing.methods.glm import CLASSES, NAMES, finding, fitted, glm_job, rows_of, spoilt
 from kernfed_testing.methods.personalise import clients
 
-SIZES = {"ant": 40, "bee": 25, "cat": 33}
-NAMES = ["x0", "x1", "x2"]
-NO_ROWS = np.zeros((0, 3)), np.zeros(0)
-CLASSES: dict[str, tuple[str, ...]] = {"binomial": ("no", "yes")}
 KEYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "offset": {"offset": "x2"},
@@ -37,50 +33,6 @@ KEYS: dict[str, dict[str, Any]] = {
     "origin": {"intercept": False},
     "robust": {"errors": "robust", "confidence": 0.9},
 }
-
-
-def glm_job(family: str, features: list[str] | None = None, **method: Any) -> JobFile:
-    """A job on the columns of `rows_of`."""
-    binary = {"task": "binary", "classes": list(CLASSES["binomial"])}
-    data = {
-        "target": "y",
-        "features": features or NAMES,
-        **(binary if family == "binomial" else {"task": "regression"}),
-    }
-    return JobFile.model_validate({"name": "g", "method": {"name": "glm", "family": family, **method}, "data": data})
-
-
-def rows_of(family: str, seed: int = 4, sizes: dict[str, int] | None = None) -> dict[str, Rows]:
-    """Sites of one law whose columns differ: x0 shifted, x1 far from 0, x2 above 0."""
-    random = np.random.default_rng(seed)
-    found = {}
-    for i, (name, size) in enumerate((sizes or SIZES).items()):
-        x = np.column_stack(
-            [random.normal(size=size) + i, 1000.0 + 20.0 * random.normal(size=size), 0.5 + random.random(size)]
-        )
-        eta = 0.4 * x[:, 0] - 0.02 * (x[:, 1] - 1000.0) + 0.3 * x[:, 2] - 0.5
-        if family == "gaussian":
-            y = eta + random.normal(size=size)
-        elif family == "binomial":
-            y = (random.random(size) < 1.0 / (1.0 + np.exp(-eta))).astype(int)
-        elif family == "poisson":
-            y = random.poisson(np.exp(eta)).astype(float)
-        else:
-            y = random.gamma(3.0, np.exp(eta) / 3.0)
-        found[name] = Rows(x, y, NO_ROWS[0], NO_ROWS[1].astype(y.dtype))
-    return found
-
-
-def fitted(rows: dict[str, Rows], job: JobFile, folder: Path, **more: Any) -> Outcome:
-    """What a job on the clients left."""
-    return bench(rows, folder, CLASSES.get(job.method.family, ()), **more).run(job)  # type: ignore[attr-defined]  # a glm
-
-
-def finding(outcome: Outcome) -> GlmFinding:
-    """Its result."""
-    told = [e.finding for e in outcome.journal.events if e.kind is EventKind.FINDING and e.message == GlmFinding.name]
-    assert told[-1] is not None
-    return GlmFinding.from_json(told[-1])
 
 
 def statsmodels() -> Any:
@@ -197,11 +149,6 @@ def test_order_of_clients_does_not_matter_and_a_killed_run_goes_on(tmp_path: Pat
     assert over.model.others["coefficients"] == first.model.others["coefficients"]
 
 
-def spoilt(**changes: Any) -> Any:
-    """A reply with other numbers."""
-    return lambda reply: replace(reply, **{name: change(getattr(reply, name)) for name, change in changes.items()})
-
-
 @pytest.mark.parametrize(
     ("step", "tamper"),
     [
@@ -231,26 +178,6 @@ def test_a_client_that_answers_wrongly_is_out_of_the_problem(tmp_path: Path, ste
     assert any("bee is out of the pooled problem" in note for note in outcome.notes)
 
 
-@pytest.mark.parametrize("family", ["binomial", "poisson", "gamma"])
-@pytest.mark.parametrize("field", ["deviance", "pearson", "hessian", "numerator"])
-def test_a_figure_a_thousand_times_as_large_is_told_of(tmp_path: Path, family: str, field: str) -> None:
-    """Its client is left out, or a note says whose figure it is."""
-    step = "glm.start" if field == "numerator" else "glm.sums"
-    tamper = {("bee", step): spoilt(**{field: lambda a: 1000 * a})}
-    outcome = fitted(rows_of(family), glm_job(family), tmp_path, tamper=tamper)
-    found = finding(outcome)
-    assert found.rows == 73 or any(note.startswith("bee states a ") for note in outcome.notes)
-
-
-@pytest.mark.parametrize("family", ["binomial", "gaussian"])
-@pytest.mark.parametrize("field", ["information", "log_likelihood"])
-def test_the_last_answer_is_of_the_same_likelihood(tmp_path: Path, family: str, field: str) -> None:
-    """Expected second derivatives and the value follow from the sums at the last coefficients."""
-    tamper = {("bee", "glm.end"): spoilt(**{field: lambda a: 2 * a})}
-    with pytest.raises(DataError, match=r"a client was lost .* bee \(INVALID_REPLY: GlmEnd: bee states a"):
-        fitted(rows_of(family), glm_job(family), tmp_path, tamper=tamper)
-
-
 def test_a_client_that_is_lost_at_the_end_fails_the_job(tmp_path: Path) -> None:
     """Standard errors of other rows than the coefficients' would be wrong in silence."""
     with pytest.raises(DataError, match="a client was lost while standard errors"):
@@ -278,15 +205,6 @@ def test_separation_is_told_before_a_client_refuses(tmp_path: Path) -> None:
     jobs = clients(rows, tmp_path, CLASSES["binomial"], ant={"min_rows": 10}, bee={"min_rows": 10})
     with pytest.raises(NotConvergedError, match=r"coefficients of x0 grow without end.*separation"):
         Bench(jobs).run(glm_job("binomial"))
-
-
-def test_a_class_without_rows_contradicts_nothing(tmp_path: Path) -> None:
-    """There is no intercept to begin with then, and the end is that of separation."""
-    job = glm_job("binomial")
-    job = JobFile.model_validate({**job.plan(), "data": {**job.plan()["data"], "unseen_classes": "allow"}})
-    rows = {name: replace(r, y_train=0 * r.y_train) for name, r in rows_of("binomial").items()}
-    with pytest.raises(NotConvergedError, match="grow without end"):
-        fitted(rows, job, tmp_path)
 
 
 def test_a_level_without_counts_is_told(tmp_path: Path) -> None:
