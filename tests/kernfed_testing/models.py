@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kernfed.columns.plan import ColumnPlan, feature_names
 from kernfed.features.kernels import Kernel
 from kernfed.features.spec import FeatureForm, fingerprint, make_spec
 from kernfed.federation.messages.data import LearningTask
@@ -39,6 +40,26 @@ def make_model(task: LearningTask = LearningTask.CLASSIFICATION, **changes: Any)
         "job": {"name": "demo", "ridge": 1e-6},
     }
     return GlobalModel(**(facts | changes))
+
+
+def linear_model(
+    columns: tuple[ColumnPlan, ...], task: LearningTask = LearningTask.REGRESSION, **changes: Any
+) -> GlobalModel:
+    """A model on the feature columns of a table's columns as they are, each with a weight of its own."""
+    rng = np.random.default_rng(3)
+    names = feature_names(columns)
+    spec = make_spec(Kernel.LINEAR, FeatureForm.COSINE, len(names), 1.0, 0, 0)
+    facts: dict[str, Any] = {
+        "feature_names": names,
+        "mean": rng.uniform(0.1, 0.9, len(names)),
+        "deviation": rng.uniform(0.5, 2.0, len(names)),
+        "spec": spec,
+        "fingerprint": fingerprint(spec),
+        "weights": rng.normal(size=(len(names), 1)),
+        "feature_mean": rng.normal(size=len(names)),
+        "columns": columns,
+    }
+    return make_model(task, **(facts | changes))
 
 
 def frame(n: int = 7) -> pd.DataFrame:

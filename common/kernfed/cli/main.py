@@ -27,7 +27,12 @@ add_later(
     "kernfed.cli.models.predict:predict",
     "Predict the target of each row of a CSV or Parquet file.",
 )
-add_later(app, "model", "kernfed.cli.models.model:app", "Hand a job's model on to programs that do not have kernfed.")
+add_later(
+    app,
+    "model",
+    "kernfed.cli.models.model:app",
+    "Hand a job's model on: to programs that do not have kernfed, and to people.",
+)
 add_later(app, "report", "kernfed.cli.report:report", "Write report.html again from the artifacts in a folder.")
 add_later(
     app,

@@ -9,13 +9,13 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from kernfed import files
 from kernfed.artifact_names import FINDINGS, JOB_JSON, METRICS_JSONL, REPORT
@@ -115,10 +115,7 @@ def write_report(folder: Path) -> Path:
     Raises:
         DataError: `job.json` or `metrics.jsonl` is missing or not what a job writes.
     """
-    job = _read_object(folder / JOB_JSON, "the record")
-    findings = folder / FINDINGS
-    told = _read_object(findings, "the findings") if findings.exists() else {}
-    html = render(job, read_metrics(folder / METRICS_JSONL), told)
+    html = render(read_record(folder), read_metrics(folder / METRICS_JSONL), read_told(folder))
     path = folder / REPORT
     files.replace(path, html.encode(), durable=False)  # `kernfed report` makes it again
     return path
@@ -135,17 +132,10 @@ def render(job: Mapping[str, Any], lines: Sequence[MetricLine], findings: Mappin
     Raises:
         DataError: `job` lacks something.
     """
-    environment = Environment(
-        loader=PackageLoader("kernfed.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     try:
         data = job["settings"].get("data") or {}
         measured = Measured(lines, validates=bool(data.get("validation_fraction")))
-        return environment.get_template("report.html.j2").render(_page(job, measured, findings or {}))
+        return template("report.html.j2").render(_page(job, measured, findings or {}))
     except (KeyError, TypeError, AttributeError) as err:
         raise DataError(f"job.json: not the record of a job ({type(err).__name__}: {err}); fetch it again") from err
 
@@ -161,9 +151,9 @@ def _page(job: Mapping[str, Any], measured: Measured, findings: Mapping[str, Any
         "rows": measured.rows,
         "answers": _answers(job["answers"]),
         "settings": _settings(job),
-        "submitted": _when(job["submitted_at"]),
-        "started": _when(job["started_at"]),
-        "finished": _when(job["finished_at"]),
+        "submitted": when(job["submitted_at"]),
+        "started": when(job["started_at"]),
+        "finished": when(job["finished_at"]),
         "failures": job["failures"][:_MAX_ROWS],
         "notes": job["notes"][:_MAX_ROWS],
     }
@@ -263,6 +253,43 @@ def _answers(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[st
     return list(rows.values())[:_MAX_ROWS]
 
 
+def template(name: str, **filters: Callable[[str], str]) -> Template:
+    """A template of this package; what it is not given is an error.
+
+    Args:
+        name: Its file; where it ends on `.html.j2`, signs of HTML in a text are escaped.
+        filters: What it may do with a text, by name.
+    """
+    environment = Environment(
+        loader=PackageLoader("kernfed.report", "templates"),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= filters
+    return environment.get_template(name)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Content of `job.json`.
+
+    Raises:
+        DataError: It is missing or not what a job writes.
+    """
+    return _read_object(folder / JOB_JSON, "the record")
+
+
+def read_told(folder: Path) -> dict[str, Any]:
+    """Content of `findings.json`; empty where the job left none.
+
+    Raises:
+        DataError: It is not what a job writes.
+    """
+    path = folder / FINDINGS
+    return _read_object(path, "the findings") if path.exists() else {}
+
+
 def _read_object(path: Path, what: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -293,7 +320,8 @@ def _cell(value: float | None) -> str:
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else _number(value)
 
 
-def _when(text: str | None) -> str:
+def when(text: str | None) -> str:
+    """A moment of a record, in words."""
     return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if text else "never"
 
 

@@ -1,4 +1,4 @@
-"""`kernfed model`: a model for programs that do not have kernfed."""
+"""`kernfed model`: a model for programs that do not have kernfed, and for people."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ import typer
 from kernfed.cli.output import new_app, print_note
 from kernfed.models.network_model import load_predictor
 from kernfed.models.onnx_file import MOST_APART, export_onnx
+from kernfed.report.card import write_card
 
-app = new_app("Hand a job's model on to programs that do not have kernfed.")
-
-
-@app.callback()
-def _group() -> None:
-    """Hand a job's model on to programs that do not have kernfed."""
+app = new_app("Hand a job's model on: to programs that do not have kernfed, and to people.")
 
 
 @app.command()
@@ -41,3 +37,12 @@ def export(
             f"onnxruntime computes the model's scores, {written.apart:.1g} of their size apart at most "
             f"(up to {MOST_APART:g} is taken)"
         )
+
+
+@app.command()
+def card(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with a job's files, its model among them.")],
+) -> None:
+    """Write the model's card: what it takes and predicts, who stands behind it, how good it is, and its limits."""
+    for path in write_card(folder):
+        typer.echo(str(path))

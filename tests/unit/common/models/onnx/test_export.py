@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernfed.cli.main import app
-from kernfed.columns.plan import ColumnKind, ColumnPlan, DatePart, MissingRule, UnknownRule, feature_names
+from kernfed.columns.plan import ColumnKind, ColumnPlan, DatePart, MissingRule, UnknownRule
 from kernfed.errors import ConfigError, DataError
 from kernfed.features import spec as features
 from kernfed.features.kernels import Kernel
@@ -25,13 +25,12 @@ from kernfed.maths.losses import Link
 from kernfed.models import onnx
 from kernfed.models.base import Model
 from kernfed.models.estimator import Classifier, estimator
-from kernfed.models.global_model import GlobalModel
 from kernfed.models.network_model import NetworkModel
 from kernfed.models.network_spec import NetworkKind, initial_parameters, make_network_spec
 from kernfed.models.onnx import export
 from kernfed.models.onnx.export import as_onnx, difference
 from kernfed.models.onnx_file import export_onnx
-from kernfed_testing.models import make_model
+from kernfed_testing.models import linear_model, make_model
 
 REGRESSION, BINARY, CLASSES = LearningTask.REGRESSION, LearningTask.BINARY, LearningTask.CLASSIFICATION
 NAMES = {REGRESSION: (), BINARY: ("no", "yes"), CLASSES: ("low", "mid", "high")}
@@ -87,28 +86,6 @@ def run(model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
     """Outputs by name."""
     session = onnxruntime.InferenceSession(as_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"])
     return dict(zip([output.name for output in session.get_outputs()], session.run(None, inputs), strict=True))
-
-
-def linear(task: LearningTask, columns: tuple[ColumnPlan, ...], link: Link = Link.IDENTITY) -> GlobalModel:
-    """A model on the feature columns as they are, each with a weight of its own."""
-    names = feature_names(columns)
-    made = make_spec(Kernel.LINEAR, FeatureForm.COSINE, len(names), 1.0, 0, 0)
-    outputs = 3 if task is CLASSES else 1
-    return GlobalModel(
-        task=task,
-        feature_names=names,
-        target="y",
-        classes=NAMES[task],
-        mean=DRAW.uniform(0.1, 0.9, len(names)),
-        deviation=DRAW.uniform(0.5, 2.0, len(names)),
-        spec=made,
-        fingerprint=features.fingerprint(made),
-        weights=DRAW.standard_normal((len(names), outputs)),
-        feature_mean=DRAW.standard_normal(len(names)),
-        target_mean=DRAW.standard_normal(outputs),
-        link=link,
-        columns=columns,
-    )
 
 
 @pytest.mark.parametrize(
@@ -180,14 +157,14 @@ def test_every_network_agrees(
 @pytest.mark.parametrize("link", [Link.IDENTITY, Link.EXPONENTIAL])
 def test_columns_of_every_kind_agree(link: Link) -> None:
     """Limits, logarithms, ranks, levels, truth, parts of dates, and what takes the place of gaps."""
-    model = linear(REGRESSION, COLUMNS, link)
+    model = linear_model(COLUMNS, link=link)
     assert difference(model, as_onnx(model).SerializeToString(), 2000) < 1e-12  # type: ignore[operator]  # onnxruntime is here
 
 
 def test_every_month_and_weekday_of_a_date() -> None:
     """Days of four hundred years, leap days and days before 1970 among them, are of the month that they are of."""
     plan = replace(COLUMNS[-1], parts=(DatePart.MONTH, DatePart.WEEKDAY), missing=MissingRule.REFUSE)
-    model = linear(REGRESSION, (plan,))
+    model = linear_model((plan,))
     days = np.concatenate([np.arange(-200_000, 50_000, 17), np.arange(-200, 900)])
     frame = pd.DataFrame({"seen": (np.datetime64("1970-01-01", "D") + days).astype(str).astype(object)})
     found = run(model, {"seen": days[:, None].astype(np.float64)})["scores"]
@@ -207,7 +184,7 @@ def test_every_month_and_weekday_of_a_date() -> None:
 )
 def test_what_the_model_refuses_is_no_number(column: str, cell: Any) -> None:
     """A row that the model refuses has NaN scores and no class; the row beside it is predicted."""
-    model = linear(BINARY, COLUMNS)
+    model = linear_model(COLUMNS, LearningTask.BINARY)
     good = {"age": 40.0, "dose": 1.0, "rank": 1.0, "site of pain": "head", "sex": "male", "stage": "II", "smoker": 1.0}
     inputs = {
         name: np.array([[value], [value]], dtype=object if isinstance(value, str) else float)
