@@ -108,3 +108,8 @@ class Pair:
 def canonical(facts: Any, indent: int | None = None, *, allow_nan: bool = False) -> bytes:
     """JSON of which the same facts give the same bytes."""
     return json.dumps(facts, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=allow_nan).encode()
+
+
+def facts_sha256(folder: Path) -> str:
+    """Digest of `model.json`, which names that of the arrays: of a model, whatever it is. 64 hexadecimal digits."""
+    return hashlib.sha256((folder / MODEL_FACTS).read_bytes()).hexdigest()

@@ -5,7 +5,6 @@ Made from the files that a job left: `model.json`, `job.json` and `findings.json
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from kernfed.methods.finding import reading
 from kernfed.methods.scores import ScoresFinding
 from kernfed.methods.shares import SharesFinding
 from kernfed.models.base import Model
+from kernfed.models.folder import facts_sha256
 from kernfed.models.global_model import GlobalModel
 from kernfed.models.network_model import load_predictor
 from kernfed.report.page import read_record, read_told, template, when
@@ -51,7 +51,7 @@ def write_card(folder: Path) -> tuple[Path, Path]:
     """
     model, job, findings = load_predictor(folder), read_record(folder), read_told(folder)
     try:
-        told = _card(model, job, findings, hashlib.sha256((folder / MODEL_FACTS).read_bytes()).hexdigest())
+        told = _card(model, job, findings, facts_sha256(folder))
     except (KeyError, TypeError, AttributeError, ValueError) as err:
         raise DataError(f"{folder}: not the files of a job ({type(err).__name__}: {err}); fetch them again") from err
     paths = folder / MARKDOWN, folder / PAGE

@@ -1,0 +1,1 @@
+"""A model behind a small HTTP service, for programs that speak JSON."""
