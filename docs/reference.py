@@ -180,7 +180,10 @@ def _records(prefix: str) -> str:
             lines.append(f"| {line['setting']} | {line['method']} | {told} | {line['draws']} |".replace("|  |", "| |"))
         if more := len(record["rows"]) - len(shown):
             lines.append(f"| and {more} more rows in `experiments/records/{path.name}` | | | | | |")
-        about = f"{size}; {record['seconds']:.0f} s; {versions}; {record['platform']}"
+        took = f"{record['seconds']:.0f} s"
+        if "processor_seconds" in record:
+            took += f", of the processor {record['processor_seconds']:.0f} s"
+        about = f"{size}; {took}; {versions}; {record['platform']}"
         parts.append(f"### {record['name']}\n\n" + "\n".join(lines) + f"\n\n{about}.\n")
     return "\n" + "\n".join(parts) + "\n" if parts else ""
 

@@ -1,8 +1,9 @@
 """Every table and figure of the papers, one after the other, each compared with its record.
 
-`make experiment NAME=all ARGS=--quick` takes about half an hour on two cores. Without `--quick` each script has its own
-default sizes; its `--help` tells those of the paper. Scripts that were finished before an interruption are not run
-again, as long as neither they nor kernfed have changed since: what they wrote lies in the folder `--out`.
+`make experiment NAME=all ARGS=--quick` takes about half an hour on two cores. Without `--quick` each script has the
+size of the paper, and says first what it takes: days in all. `--middle` is between the two. Scripts that were finished
+before an interruption are not run again, as long as neither they nor kernfed have changed since: what they wrote lies
+in the folder `--out`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from records import OUT, RECORDS, differences
+from records import RECORDS, add_sizes, differences, of_size
 
 import kernfed
 import kernfed_client
@@ -37,14 +38,14 @@ SCRIPTS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few draws of small problems")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plots")
+    add_sizes(parser, "few draws of small problems")
     parser.add_argument(
         "--only", nargs="+", choices=SCRIPTS, default=[*SCRIPTS], metavar="NAME", help=", ".join(SCRIPTS)
     )
-    parser.add_argument("--limit-s", type=float, default=6 * 3600.0, help="seconds after which a script is ended")
+    parser.add_argument("--limit-s", type=float, default=48 * 3600.0, help="seconds after which a script is ended")
     options = parser.parse_args(arguments)
-    out = options.out / ("all-quick" if options.quick else "all")
+    size: str = of_size(options, quick="quick", middle="middle", paper="")
+    out = options.out / "-".join(["all", *([size] if size else [])])
     out.mkdir(parents=True, exist_ok=True)
     failed = []
     for i, name in enumerate(options.only, 1):
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         print(f"{place} …", flush=True)
         began = time.monotonic()
-        ended, why = _run(name, options.quick, out, options.limit_s)
+        ended, why = _run(name, size, out, options.limit_s)
         seconds = time.monotonic() - began
         if why:
             failed.append(name)
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             done.write_text(made_by)
             print(f"{place}: {seconds:.0f} s", flush=True)
-    apart = compare(out, quick=options.quick)
+    apart = compare(out, size)
     print("\n".join(apart) if apart else "all numbers that have a record are within its errors")
     print(f"tables (.log, .json) and pictures: {out}")
     if failed:
@@ -91,10 +92,10 @@ def _digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
-def _run(name: str, quick: bool, out: Path, limit_s: float) -> tuple[Path, str]:
+def _run(name: str, size: str, out: Path, limit_s: float) -> tuple[Path, str]:
     """Run a script; its output's file, and what went wrong."""
     log = out / f"{name}.log"
-    command = [sys.executable, str(HERE), name, *(["--quick"] if quick else []), "--out", str(out)]
+    command = [sys.executable, str(HERE), name, *([f"--{size}"] if size else []), "--out", str(out)]
     with log.open("w") as written:
         try:
             ended = subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=limit_s, check=False)
@@ -103,11 +104,11 @@ def _run(name: str, quick: bool, out: Path, limit_s: float) -> tuple[Path, str]:
     return log, "" if ended.returncode == 0 else f"ended with {ended.returncode}"
 
 
-def compare(out: Path, *, quick: bool) -> list[str]:
+def compare(out: Path, size: str) -> list[str]:
     """What differs from the records, for people."""
     told = []
     for path in sorted(out.glob("*.json")):
-        record = RECORDS / (f"quick-{path.name}" if quick else path.name)
+        record = RECORDS / "-".join([*([size] if size else []), path.name])
         if not record.exists():
             told.append(f"{path.stem}: nothing is recorded of this size")
             continue

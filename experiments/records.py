@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kernfed.numeric_platform import numeric_platform
 
+Size = TypeVar("Size")
 HERE = Path(__file__).resolve().parent
 RECORDS, OUT = HERE / "records", HERE / "out"
 _STARTED = time.monotonic()
@@ -65,6 +66,7 @@ def write(lines: Sequence[Mapping[str, Any]], options: argparse.Namespace, name:
         "reduced": bool(options.quick),
         "arguments": {k: v if isinstance(v, int | float | list) else str(v) for k, v in sorted(given.items())},
         "seconds": round(time.monotonic() - _STARTED, 1),
+        "processor_seconds": round(time.process_time(), 1),
         "versions": {package: version(package) for package in ("kernfed", "numpy", "scipy", "torch")},
         "platform": str(numeric_platform()),
         "rows": list(lines),
@@ -75,6 +77,39 @@ def write(lines: Sequence[Mapping[str, Any]], options: argparse.Namespace, name:
     if figure is not None:
         figure.savefig(options.out / f"{name}.png", dpi=130)
         print(f"written: {options.out / name}.png")
+
+
+def announce(rows: int, models: int, seconds: float | None = None) -> None:
+    """Say before an experiment starts what it takes.
+
+    Args:
+        rows: Of all data sets, over all clients.
+        models: That are trained, over all draws.
+        seconds: Of one processor core, about; None where it was not measured.
+    """
+    told = "how long they take was not measured"
+    if seconds is not None:
+        length, unit = next(((s, u) for s, u in ((3600, "h"), (60, "min")) if seconds > 2 * s), (1, "s"))
+        told = f"about {float(f'{seconds / length:.2g}'):g} {unit} on one core"
+    print(f"{rows:,} rows, {models:,} models; {told}", flush=True)
+
+
+def add_sizes(parser: argparse.ArgumentParser, quick: str = "few draws of small problems: shows that it runs") -> None:
+    """Options for the size of an experiment; without one it is that of the paper.
+
+    Args:
+        parser: Of the experiment.
+        quick: What is small with --quick.
+    """
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", action="store_true", help=quick)
+    sizes.add_argument("--middle", action="store_true", help="a size between --quick and the paper's")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
+
+
+def of_size(options: argparse.Namespace, *, quick: Size, middle: Size, paper: Size) -> Size:
+    """What suits the size that was asked for."""
+    return quick if options.quick else middle if options.middle else paper
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import structlog
 import torch
 from image_files import read_images
-from records import OUT
+from records import add_sizes
 from torch import Tensor
 
 from kernfed import rng
@@ -228,13 +228,12 @@ def measured(data: DataSet, drawn: Draw, method: str, ridge: float, rounds: int 
 
 
 def parser(doc: str | None, repetitions: int) -> argparse.ArgumentParser:
-    """Options that all these experiments have."""
+    """Options that all these experiments have; repetitions are those of the paper, or our own."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    made.add_argument("--repetitions", type=int, default=repetitions, help="draws of the data (the paper: 100)")
-    made.add_argument("--quick", action="store_true", help="few draws and ridges: shows that it runs")
+    made.add_argument("--repetitions", type=int, help=f"draws of the data (default {repetitions})")
+    add_sizes(made, "few draws and ridges: shows that it runs")
     made.add_argument("--mnist", type=Path, help="folder with MNIST's plain idx files")
-    made.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
     return made
 
 

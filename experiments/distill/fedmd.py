@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from distill.common import D3, SYNTHETIC, DataSet, Draw, choose_ridges, draw, grid, measured, mnist, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 from kernfed.jobs.client_file import ClientFile
@@ -83,15 +83,19 @@ def together(drawn: Draw) -> Draw:
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=5)
-    made.add_argument("--clients", nargs="+", type=int, default=[10, 20], help="numbers of clients m")
-    made.add_argument("--rounds", type=int, default=40, help="of FedMD")
+    made = parser(__doc__, repetitions=100)
+    made.add_argument("--clients", nargs="+", type=int, help="numbers of clients m")
+    made.add_argument("--rounds", type=int, help="of FedMD")
     options = made.parse_args()
-    repetitions, counts, rounds = (
-        (2, [3], 2) if options.quick else (options.repetitions, options.clients, options.rounds)
+    repetitions, counts, rounds = of_size(
+        options, quick=(2, [3], 2), middle=(5, [10, 20], 40), paper=(100, [10, 20, 30, 40, 50], 40)
     )
+    repetitions, counts = options.repetitions or repetitions, options.clients or counts
+    rounds = options.rounds or rounds
     images = mnist(options.mnist)
     sets = {"D3": SYNTHETIC["D3"], **({"MNIST": images} if images else {})}
+    clients = repetitions * sum(counts) * len(sets)
+    announce(clients * NUM_ROWS, 5 * clients)
     lines = []
     fig, (axes,) = subplots(len(sets), height=3.6)
     for (name, data), ax in zip(sets.items(), axes, strict=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from distill.common import D1, draw, function, parser
 from distill.maps_common import Floats, Maps
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 RIDGE = 0.002
@@ -21,8 +21,10 @@ FORMS = {"de-regularised": True, "plain": False}
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    options = parser(__doc__, repetitions=10).parse_args()
-    repetitions, m = (2, 6) if options.quick else (options.repetitions, 20)
+    options = parser(__doc__, repetitions=100).parse_args()
+    repetitions, m = of_size(options, quick=(2, 6), middle=(10, 20), paper=(100, 20))
+    repetitions = options.repetitions or repetitions
+    announce(repetitions * m * 20, repetitions * m * len(FORMS))
     grid = np.linspace(0, 1, 201)[:, None]
     true = function("D1", grid)
     centred = true - true.mean()

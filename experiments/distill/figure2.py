@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from distill.common import METHODS, ROUNDS, SYNTHETIC, DataSet, choose_ridges, draw, grid, measured, mnist, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 RIDGES = {"D1": grid(-4, 0, 9), "D2": grid(-4, 0, 9), "D3": grid(-4, 0, 9), "MNIST": grid(-6, -1, 6)}
@@ -35,18 +35,21 @@ def _compare(
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=10)
+    made = parser(__doc__, repetitions=100)
     made.add_argument("--set", nargs="+", choices=[*SYNTHETIC, "MNIST"], default=[*SYNTHETIC, "MNIST"])
-    made.add_argument("--clients", nargs="+", type=int, default=[10, 50], help="numbers of clients m")
+    made.add_argument("--clients", nargs="+", type=int, help="numbers of clients m")
     made.add_argument("--rows", nargs="+", type=int, default=[10, 20], help="rows of each client N")
     made.add_argument("--rounds", type=int, default=ROUNDS, help="of distillation")
     options = made.parse_args()
-    repetitions, counts, sets = options.repetitions, options.clients, dict(SYNTHETIC)
-    if options.quick:
-        repetitions, counts = 2, [5]
+    repetitions, counts = of_size(
+        options, quick=(2, [5]), middle=(10, [10, 50]), paper=(100, [10, 20, 30, 40, 50, 100])
+    )
+    repetitions, counts, sets = options.repetitions or repetitions, options.clients or counts, dict(SYNTHETIC)
     if "MNIST" in options.set and (images := mnist(options.mnist)):
         sets["MNIST"] = images
     sets = {name: data for name, data in sets.items() if name in options.set}
+    clients = repetitions * sum(counts) * len(sets)
+    announce(clients * sum(options.rows), clients * len(options.rows) * len(METHODS))
     lines = []
     fig, axes = subplots(len(sets), len(options.rows), height=3.6)
     for num_rows, panels in zip(options.rows, axes, strict=True):

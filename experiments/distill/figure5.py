@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from distill.common import SYNTHETIC, choose_ridges, draw, grid, measured, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 NUM_ROWS = 10
@@ -21,12 +21,17 @@ METHODS = ("one-shot", "de-regularised")
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=10)
-    made.add_argument("--clients", nargs="+", type=int, default=[10, 50], help="numbers of clients m")
+    made = parser(__doc__, repetitions=100)
+    made.add_argument("--clients", nargs="+", type=int, help="numbers of clients m")
     options = made.parse_args()
-    repetitions, counts = (2, [4]) if options.quick else (options.repetitions, options.clients)
+    repetitions, counts = of_size(
+        options, quick=(2, [4]), middle=(10, [10, 50]), paper=(100, [10, 20, 30, 40, 50, 100])
+    )
+    repetitions, counts = options.repetitions or repetitions, options.clients or counts
     parts = PARTS[::2] if options.quick else PARTS
     ridges = grid(-4, 0, 9)[:: 4 if options.quick else 1]
+    clients = repetitions * sum(counts) * len(SYNTHETIC)
+    announce(clients * NUM_ROWS, clients * len(parts) * len(METHODS))
     lines = []
     fig, axes = subplots(len(SYNTHETIC), len(METHODS), height=3.2)
     for column, (name, data) in enumerate(SYNTHETIC.items()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from distill.common import SYNTHETIC, choose_ridges, draw, grid, parser
 from distill.maps_common import Maps, agree
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 MARKS = (200, 1000, 2000, 5000, 10000, 20000)
@@ -18,12 +18,14 @@ ALGORITHM_2 = "Algorithm 2, 200 rounds"
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=3)
-    made.add_argument("--rounds", type=int, default=5000, help="the last number of rounds (the paper: 20000)")
+    made = parser(__doc__, repetitions=100)
+    made.add_argument("--rounds", type=int, help="the last number of rounds (default 20000)")
     options = made.parse_args()
-    m = 5 if options.quick else 50
-    repetitions = 2 if options.quick else options.repetitions
-    marks = (20, 60) if options.quick else tuple(t for t in MARKS if t <= options.rounds)
+    m, repetitions, rounds = of_size(options, quick=(5, 2, 60), middle=(50, 3, 5000), paper=(50, 100, 20_000))
+    repetitions, rounds = options.repetitions or repetitions, options.rounds or rounds
+    marks = (20, 60) if options.quick else tuple(t for t in MARKS if t <= rounds)
+    clients = repetitions * m * len(SYNTHETIC)
+    announce(clients * 10, clients * 2)
     ridges = grid(-4, 0, 9)[:: 3 if options.quick else 1]
     lines = []
     fig, (axes,) = subplots(len(SYNTHETIC), height=3.6)

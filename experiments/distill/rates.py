@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from distill.common import METHODS, SYNTHETIC, draw, errors, grid, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 NUM_ROWS = 10
@@ -22,10 +22,14 @@ POWER = -1 / 3
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=20)
-    made.add_argument("--clients", nargs="+", type=int, default=[5, 10, 20, 40, 80], help="numbers of clients m")
+    made = parser(__doc__, repetitions=100)
+    made.add_argument("--clients", nargs="+", type=int, help="numbers of clients m (default 5 to 80)")
     options = made.parse_args()
-    repetitions, counts = (2, [4, 8]) if options.quick else (options.repetitions, options.clients)
+    many = [5, 10, 20, 40, 80]
+    repetitions, counts = of_size(options, quick=(2, [4, 8]), middle=(20, many), paper=(100, many))
+    repetitions, counts = options.repetitions or repetitions, options.clients or counts
+    clients = repetitions * sum(counts) * len(SYNTHETIC)
+    announce(clients * NUM_ROWS, clients * len(DISTILLED))
     constants = grid(-3, 0.5, 8)[:: 3 if options.quick else 1]
     lines = []
     fig, (axes,) = subplots(len(SYNTHETIC), height=3.6)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from distill.common import SYNTHETIC, choose_ridges, draw, grid, measured, mnist, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 PUBLISHED = {
@@ -27,10 +27,12 @@ NUM_CLIENTS = 20
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    options = parser(__doc__, repetitions=30).parse_args()
-    repetitions, clients = (2, 10) if options.quick else (options.repetitions, NUM_CLIENTS)
+    options = parser(__doc__, repetitions=100).parse_args()
+    repetitions, clients = of_size(options, quick=(2, 10), middle=(30, NUM_CLIENTS), paper=(100, NUM_CLIENTS))
+    repetitions = options.repetitions or repetitions
     images = mnist(options.mnist)
     sets = {**SYNTHETIC, **({"MNIST": images} if images else {})}
+    announce(repetitions * clients * 30 * len(sets), repetitions * clients * 2 * len(sets))
     lines = []
     for name, data in sets.items():
         ridges = grid(-4, -1, 7) if name == "MNIST" else grid(-3, 0.5, 15)

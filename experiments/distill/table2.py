@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distill.common import D3, ROUNDS, choose_ridges, draw, grid, measured, parser
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 PUBLISHED = {50: 0.0251, 100: 0.0198, 200: 0.0168, 500: 0.0168, 1000: 0.0164}
@@ -13,13 +15,15 @@ METHOD = "de-regularised"
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    made = parser(__doc__, repetitions=10)
+    made = parser(__doc__, repetitions=100)
     made.add_argument("--rounds", type=int, default=ROUNDS, help="of distillation")
     options = made.parse_args()
-    repetitions, clients, ridges = options.repetitions, NUM_CLIENTS, grid(-3.5, -1, 6)
-    published = dict(PUBLISHED)
+    ridges: Sequence[float] = grid(-3.5, -1, 6)
+    repetitions, clients = of_size(options, quick=(2, 10), middle=(10, NUM_CLIENTS), paper=(100, NUM_CLIENTS))
+    repetitions, published = options.repetitions or repetitions, dict(PUBLISHED)
     if options.quick:
-        repetitions, clients, ridges, published = 2, 10, [1e-2], {50: 0.0251, 100: 0.0198}
+        ridges, published = [1e-2], {50: 0.0251, 100: 0.0198}
+    announce(repetitions * clients * NUM_ROWS, repetitions * clients * len(published))
     largest = max(published)
     draws = [draw(D3, clients, NUM_ROWS, largest, seed) for seed in range(repetitions)]
     lines = []

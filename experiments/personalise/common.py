@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import structlog
-from records import OUT, entry
+from records import add_sizes, entry
 
 from kernfed.federation.events import EventKind, RoundMetrics
 from kernfed.jobs.job_file import JobFile
@@ -103,11 +103,10 @@ def in_hindsight(mix: Floats, inputs: Mapping[str, tuple[Floats, Floats, Floats,
 
 
 def parser(description: str | None, repetitions: int) -> argparse.ArgumentParser:
-    """Options of every experiment here."""
+    """Options of every experiment here; repetitions are those of the paper."""
     made = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    made.add_argument("--repetitions", type=int, default=repetitions, help=f"draws (default {repetitions})")
-    made.add_argument("--quick", action="store_true", help="few draws of small problems: shows that it runs")
-    made.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
+    made.add_argument("--repetitions", type=int, help=f"draws (default {repetitions})")
+    add_sizes(made)
     return made
 
 

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from personalise.common import Floats, in_hindsight, line, make_job, parser, run_job
-from records import write
+from records import announce, of_size, write
 from tables import show, subplots
 
 from kernfed_simulation.federation import Rows
 
-VARIANCES: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+VARIANCES: tuple[float, ...] = tuple(i / 10 for i in range(11))
+QUICK: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0)
+SECONDS = 1.0
+"""Processor time of a client, a level and a draw, about."""
 NUM_CLIENTS, NUM_ROWS, NUM_COLUMNS, NUM_TEST = 100, 10, 20, 1000
 DEFAULT, PAPER = "default (crossfit)", "Q-aggregation, as printed"
 Integers = npt.NDArray[np.int64]
@@ -79,21 +82,26 @@ def repeat(variance: float, num_clients: int, seed: int) -> tuple[dict[str, floa
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    options = parser(__doc__, repetitions=4).parse_args()
-    repetitions, num_clients, variances = options.repetitions, NUM_CLIENTS, VARIANCES
-    if options.quick:
-        repetitions, num_clients, variances = 1, 16, (0.0, 1.0)
+    made = parser(__doc__, repetitions=100)
+    made.add_argument("--levels", nargs="+", type=float, help="values of sigma_c^2 (default: 0, 0.1, ... 1)")
+    options = made.parse_args()
+    num_clients, draws, levels = of_size(
+        options, quick=(16, 2, QUICK), middle=(NUM_CLIENTS, 4, QUICK), paper=(NUM_CLIENTS, 100, VARIANCES)
+    )
+    repetitions, variances = options.repetitions or draws, tuple(options.levels or levels)
+    runs = len(variances) * repetitions
+    announce(runs * num_clients * NUM_ROWS, runs * num_clients * 4, runs * num_clients * SECONDS)
     lines = []
     measured: dict[str, list[list[float]]] = {method: [] for method in METHODS}
     shown: dict[float, Floats] = {}
     for variance in variances:
         began = time.monotonic()
-        draws = [repeat(variance, num_clients, seed) for seed in range(repetitions)]
-        shown[variance] = draws[0][1]
-        default = [found[DEFAULT] for found, _ in draws]
+        drawn = [repeat(variance, num_clients, seed) for seed in range(repetitions)]
+        shown[variance] = drawn[0][1]
+        default = [found[DEFAULT] for found, _ in drawn]
         rows = []
         for method in METHODS:
-            values = [found[method] for found, _ in draws]
+            values = [found[method] for found, _ in drawn]
             measured[method].append(values)
             rows.append(line(f"sigma_c^2 = {variance:g}", method, values, against=() if method == DEFAULT else default))
         show(rows)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from personalise.common import Floats, Ran, line, make_job, parser, run_job
-from records import write
+from records import announce, of_size, write
 from tables import show, subplots
 
 from kernfed_simulation.federation import Rows
@@ -126,22 +126,26 @@ def compare(
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    arguments = parser(__doc__, repetitions=1)
-    arguments.add_argument("--rounds", type=int, default=400, help="rounds of a network (default 400)")
-    arguments.add_argument(
-        "--clients", type=int, default=NETWORK_CLIENTS, help=f"clients with networks (default {NETWORK_CLIENTS})"
-    )
-    arguments.add_argument("--all", action="store_true", help="all of Table 2's networks; else three of them")
+    arguments = parser(__doc__, repetitions=20)
+    arguments.add_argument("--rounds", type=int, help="rounds of a network (default 400)")
+    arguments.add_argument("--clients", type=int, help=f"clients with networks (default {NUM_CLIENTS})")
     options = arguments.parse_args()
-    num_clients, networked, rounds = NUM_CLIENTS, options.clients, options.rounds
-    architectures = ARCHITECTURES if options.all else (ARCHITECTURES[0], ARCHITECTURES[1], ARCHITECTURES[5])
-    if options.quick:
-        num_clients, networked, rounds, architectures, options.repetitions = 20, 20, 10, ((8,),), 1
-    draws = [draw(num_clients, seed) for seed in range(options.repetitions)]
+    some = (ARCHITECTURES[0], ARCHITECTURES[1], ARCHITECTURES[5])
+    num_clients, networked, rounds, architectures, repetitions = of_size(
+        options,
+        quick=(20, 20, 10, ((8,),), 1),
+        middle=(NUM_CLIENTS, NETWORK_CLIENTS, 400, some, 1),
+        paper=(NUM_CLIENTS, NUM_CLIENTS, 400, ARCHITECTURES, 20),
+    )
+    networked, rounds = options.clients or networked, options.rounds or rounds
+    repetitions = options.repetitions or repetitions
+    models = repetitions * len(WEIGHTS) * (num_clients + len(architectures) * networked)
+    announce(repetitions * (num_clients + networked) * NUM_ROWS, models)
+    draws = [draw(num_clients, seed) for seed in range(repetitions)]
     began = time.monotonic()
     lines, defaults = compare(f"ridge on 60 random features, {num_clients} clients", draws, {}, 60)
     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
-    small = [draw(networked, seed) for seed in range(options.repetitions)]
+    small = [draw(networked, seed) for seed in range(repetitions)]
     by_network: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for widths in architectures:
         began = time.monotonic()

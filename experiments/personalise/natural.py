@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
 from personalise.common import Floats, Ran, in_hindsight, line, make_job, parser, run_job
-from records import HERE, write
+from records import HERE, announce, of_size, write
 from tables import show, subplots
 
 from kernfed.federation.events import JobState
@@ -196,7 +196,9 @@ def main() -> None:
     arguments = parser(__doc__, repetitions=10)
     arguments.add_argument("--no-network", action="store_true", help="leave out the run over the network")
     options = arguments.parse_args()
-    repetitions = 2 if options.quick else options.repetitions
+    repetitions = options.repetitions or of_size(options, quick=2, middle=4, paper=10)
+    clients = [rows for problem in PROBLEMS for rows in problem.draw(0).values()]
+    announce(sum(len(rows.y_train) for rows in clients), repetitions * len(clients) * len(METHODS))
     lines: list[dict[str, Any]] = []
     fig, axes = subplots(len(PROBLEMS), height=4.2)
     for ax, problem in zip(axes[0], PROBLEMS, strict=True):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from personalise.common import make_job, parser, run_job
-from records import entry, write
+from records import announce, entry, of_size, write
 from tables import show, subplots
 
 from kernfed.methods.personalise.noise import noise_factor
@@ -66,7 +66,10 @@ def label(epsilon: float | None) -> str:
 def main() -> None:
     """Run, print, and write JSON and a plot."""
     options = parser(__doc__, repetitions=2).parse_args()
-    sizes, repetitions = (SIZES[:1], 1) if options.quick else (SIZES, options.repetitions)
+    sizes, repetitions = of_size(options, quick=(SIZES[:1], 1), middle=(SIZES, 1), paper=(SIZES, 2))
+    repetitions = options.repetitions or repetitions
+    models = len(sizes) * len(FREQUENCIES) * len(WEIGHTS) * len(EPSILONS) * repetitions * NUM_CLIENTS
+    announce(sum(sizes) * NUM_CLIENTS, models)
     print("noise factor s by epsilon, delta 1e-5: ", end="")
     print(", ".join(f"{e:g}: {noise_factor(e, DELTA):.2f}" for e in EPSILONS if e is not None))
     lines: list[dict[str, Any]] = []

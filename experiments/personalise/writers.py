@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from data_sets import arrays
 from personalise.common import Floats, line, make_job, parser, run_job
-from records import write
+from records import announce, of_size, write
 from scipy.ndimage import affine_transform
 from tables import show, subplots
 
@@ -66,17 +66,21 @@ def draw(num_clients: int, num_test: int, most: int, seed: int) -> tuple[dict[st
 def main() -> None:
     """Run, print, and write JSON and a plot."""
     arguments = parser(__doc__, repetitions=1)
-    arguments.add_argument("--clients", type=int, default=20, help="writers (default 20; the paper: 192)")
-    arguments.add_argument("--rounds", type=int, default=200, help="rounds of a network (default 200)")
+    arguments.add_argument("--clients", type=int, help="writers (default 66; the paper: 192)")
+    arguments.add_argument("--rounds", type=int, help="rounds of a network (default 200)")
     options = arguments.parse_args()
-    num_clients, rounds, most, frequencies, units, num_test = options.clients, options.rounds, 80, 1000, 32, 60
-    if options.quick:
-        num_clients, rounds, most, frequencies, units, num_test = 6, 30, 60, 200, 16, 60
+    num_clients, rounds, most, frequencies, units = of_size(
+        options, quick=(6, 30, 60, 200, 16), middle=(20, 200, 80, 1000, 32), paper=(66, 200, 80, 1000, 32)
+    )
+    num_clients, rounds, num_test = options.clients or num_clients, options.rounds or rounds, 60
+    repetitions = options.repetitions or 1
+    models = repetitions * len(WEIGHTS) * num_clients
+    announce(repetitions * num_clients * most, models)
     classes = tuple("0123456789")
     network = {"trainer": "fedavg", "rounds": rounds + 1, "network": {"kind": "mlp", "widths": [units]}}
     found: dict[str, list[Floats]] = {}
     inside: dict[str, list[float]] = {}
-    for seed in range(options.repetitions):
+    for seed in range(repetitions):
         rows, hand = draw(num_clients, num_test, most, seed)
         for name, weights in WEIGHTS.items():
             method = {"view": "x", "num_frequencies": frequencies, **network, **weights}

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from image_files import FASHION, read_images
-from records import OUT, entry
+from records import add_sizes, announce, entry, of_size
 from tables import subplots
 
 from kernfed.federation.events import EventKind, RoundMetrics
@@ -42,6 +42,8 @@ Integers = npt.NDArray[np.int64]
 Images = tuple[Floats, Integers, Floats, Integers]
 """Training rows and classes, test rows and classes; rows are pixels, scaled."""
 
+SECONDS = 0.25
+"""An iteration of five clients and three models on a processor core, about."""
 NAMES = {"global": "FTW-ERM", "own": "FITW-ERM", "fedavg": "FedAvg"}
 """Model of a job to what the paper calls it."""
 
@@ -50,30 +52,30 @@ def parser(description: str | None, rounds: int, full_rounds: int, full_repetiti
     """Options of every experiment here."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     made = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    made.add_argument("--rounds", type=int, help=f"iterations (default {rounds}, with --full {full_rounds})")
-    made.add_argument("--repetitions", type=int, help=f"draws of rows and start (default 1, --full {full_repetitions})")
-    made.add_argument("--full", action="store_true", help="the paper's sizes, on a GPU where there is one")
-    made.add_argument("--quick", action="store_true", help="few rows and iterations: shows that it runs")
+    made.add_argument("--rounds", type=int, help=f"iterations (default {full_rounds}, with --middle {rounds})")
+    made.add_argument("--repetitions", type=int, help=f"draws of rows and start (default {full_repetitions})")
     made.add_argument("--fashion", type=Path, default=FASHION, help="folder of Fashion-MNIST's idx files")
     made.add_argument("--mnist", type=Path, help="folder of MNIST's plain idx files")
-    made.add_argument("--out", type=Path, default=OUT, help="folder for JSON and plot")
+    add_sizes(made, "few rows and iterations: shows that it runs")
     made.set_defaults(normal=(rounds, 1), most=(full_rounds, full_repetitions))
     return made
 
 
-def sizes(options: argparse.Namespace) -> tuple[int, int]:
-    """Iterations and repetitions that the options ask for; --full says what it needs."""
-    rounds, repetitions = options.most if options.full else (4, 1) if options.quick else options.normal
+def sizes(options: argparse.Namespace, rows: int, jobs: int = 1) -> tuple[int, int]:
+    """Iterations and repetitions that the options ask for, once it is told what they take.
+
+    Args:
+        options: As given.
+        rows: Of training, over all clients.
+        jobs: Of each repetition, with three models each.
+    """
+    rounds, repetitions = of_size(options, quick=(4, 1), middle=options.normal, paper=options.most)
     rounds, repetitions = options.rounds or rounds, options.repetitions or repetitions
-    if options.full:
-        device = choose_device("auto")
-        print(f"--full: {rounds} iterations of {repetitions} draw(s), on {device}", flush=True)
-        if device.type == "cpu":
-            print(
-                "  PyTorch finds no GPU: an iteration of five clients takes 0.1 to 0.4 s on a CPU core, so this "
-                "takes hours; give a GPU and a CUDA build of PyTorch, or fewer --rounds",
-                flush=True,
-            )
+    device = choose_device("auto")
+    print(f"{rounds} iterations of {repetitions} draw(s), on {device}", flush=True)
+    announce(rows, 3 * jobs * repetitions, SECONDS * rounds * jobs * repetitions if device.type == "cpu" else None)
+    if device.type == "cpu" and not options.quick:
+        print("PyTorch finds no GPU: give one, and a CUDA build of PyTorch, or --middle, or fewer --rounds", flush=True)
     return rounds, repetitions
 
 

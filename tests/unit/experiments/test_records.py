@@ -53,6 +53,18 @@ def test_a_record_says_what_it_ran_on(tmp_path: Path) -> None:
     assert found["rows"][0]["measured"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(20.0, "about 20 s"), (600.0, "about 10 min"), (36_000.0, "about 10 h")],
+)
+def test_an_experiment_says_beforehand_what_it_takes(
+    seconds: float, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows, models and time, in a unit that suits."""
+    records.announce(12_000, 60, seconds)
+    assert capsys.readouterr().out == f"12,000 rows, 60 models; {told} on one core\n"
+
+
 def test_numbers_are_compared_within_their_errors() -> None:
     """Three standard errors of both, a tenth where there is one draw, and never seconds."""
     assert records.differences(table(1.0), table(1.4)) == []
