@@ -14,7 +14,7 @@ from kernfed_testing.places import EXPERIMENTS
 @pytest.mark.slow
 def test_online_table1_writes_published_beside_measured(tmp_path: Path) -> None:
     """On four clients adaptive rates beat those of the text, and every regret is below its bound."""
-    chosen = ("--set", "naval", "--methods", "(51, 9)")
+    chosen = ("--set", "naval", "--methods", "(51, 9)", "--repetitions", 1)
     done = run_script(EXPERIMENTS, "online-table1", "--quick", *chosen, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     lines = json.loads((tmp_path / "online-table1.json").read_text())["rows"]
