@@ -66,7 +66,7 @@ def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(certificate, key, password="")
+        context.load_cert_chain(certificate, key, password=str)  # an empty one: nobody is asked at a terminal
     except (OSError, ssl.SSLError) as err:
         raise ConfigError(
             f"{certificate}: the certificate cannot be used ({err.strerror or err}); give PEM files of a certificate "
