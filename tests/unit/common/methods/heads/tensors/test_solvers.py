@@ -110,6 +110,19 @@ def test_cg_says_why_it_stopped_and_its_residual_is_the_true_one() -> None:
     assert solve(HeadSolver.CG, hessian.with_damping(1.0), g, TIGHT).stop is Stop.TOLERANCE
 
 
+def test_cg_cut_short_does_not_enlarge_rounding() -> None:
+    """A right-hand side moved by 1e-10 of its size moves the answer by little more, though iterations are few."""
+    draw = np.random.default_rng(1)
+    z = tensor(draw.normal(size=(60, 12))) * torch.logspace(0, -2, 12, dtype=torch.float64)
+    head = Head(HeadLoss.SQUARED, z, tensor(draw.normal(size=(60, 1))), 1e-6)
+    hessian, g = head.hessian(torch.zeros(12, 1, dtype=torch.float64)), tensor(draw.normal(size=(12, 1)))
+    moved = g + 1e-10 * tensor(draw.normal(size=(12, 1)))
+    for count in range(2, 12):
+        limits = Limits(tolerance=1e-13, max_iterations=count)
+        one, other = (solve(HeadSolver.CG, hessian, right, limits).value for right in (g, moved))
+        assert float((one - other).norm() / one.norm()) < 1e-8
+
+
 def test_lanczos_with_all_eigenvectors_is_exact() -> None:
     """With as many eigenvectors as parameters there is nothing beside them."""
     head, w, g = problem(HeadLoss.SOFTMAX, 60, d=4, c=3)
