@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from kernfed.arrays import Floats
-from kernfed.maths.apart import IMPLAUSIBLE, Moments, middle_of_others
+from kernfed.maths.apart import IMPLAUSIBLE, middle_of_others
 
 ALARM = 10.0
 """Deviations of the other clients from which on a client's targets are told of."""
@@ -16,6 +17,11 @@ WORST = 2.0
 """Times the squared error of predicting the mean, from which on an error is as good as any larger one."""
 APART = 5.0
 """Times as far off as all else makes plausible, from which on predictions are not taken: de-regularisation makes 4."""
+LARGER = 2.5
+"""Times as large as those of any other client, from which on predictions of clients that fitted the same consensus are
+not taken: those of honest ones come to 2."""
+_FEWEST = 3
+"""Clients with which there are others that can be compared."""
 _TAIL = 10.0
 """Deviations from their mean beyond which no target is looked for, however many there are."""
 
@@ -36,8 +42,17 @@ def reach(deviation: Floats, num_rows: int) -> Floats:
     return deviation * min(math.sqrt(max(num_rows - 1, 1)), _TAIL)
 
 
+class OwnTargets(NamedTuple):
+    """What is known of a client's targets, (C,) each."""
+
+    mean: Floats
+    reach: Floats
+    """How far from their mean they lie at most."""
+    deviation: Floats
+
+
 def standing_apart(
-    predictions: Mapping[str, Floats], mean: Floats, reaches: Mapping[str, Moments], given: Floats | None
+    predictions: Mapping[str, Floats], mean: Floats, own: Mapping[str, OwnTargets], given: Floats | None
 ) -> list[str]:
     """Clients whose predictions neither own targets, nor what they were given to fit, nor the others make plausible.
 
@@ -47,7 +62,7 @@ def standing_apart(
     Args:
         predictions: By client, each (N_p, C).
         mean: Of all clients' targets, (C,).
-        reaches: By client, mean and `reach` of its targets, (C,) each.
+        own: By client.
         given: Consensus that they fitted, (N_p, C); None: own rows alone.
     """
     if len(predictions) < 2:
@@ -56,15 +71,49 @@ def standing_apart(
     beyond_others = far > APART * middle_of_others(far)[1]
     found = []
     for (client, values), beyond in zip(predictions.items(), beyond_others, strict=True):
-        own, own_reach = reaches[client]
-        plausible = own_reach if given is None else np.maximum(own_reach, _farthest(given, own))
-        if (beyond & (_farthest(values, own) > APART * plausible)).any():
+        centre, plausible = own[client].mean, own[client].reach
+        if given is not None:
+            plausible = np.maximum(plausible, _farthest(given, centre))
+        if (beyond & (_farthest(values, centre) > APART * plausible)).any():
             found.append(client)
     return found
+
+
+def larger_than_others(predictions: Mapping[str, Floats], mean: Floats, own: Mapping[str, OwnTargets]) -> str | None:
+    """The client whose predictions are larger than those of all others who fitted the same consensus.
+
+    Where all fit the same values, their predictions are about as large, whatever their rows and their models: an output
+    that is `LARGER` times as large as that of any other client, both as a root mean square distance from all clients'
+    mean, and in deviations of own targets, is of a client that is at fault.
+
+    Args:
+        predictions: By client that fitted it, each (N_p, C).
+        mean: Of all clients' targets, (C,).
+        own: By client.
+
+    Returns:
+        None where there is none, or fewer than three clients.
+    """
+    if len(predictions) < _FEWEST:
+        return None
+    size = np.array([_typical(values, mean) for values in predictions.values()])
+    deviation = np.array([own[client].deviation for client in predictions])
+    for i, client in enumerate(predictions):
+        others, theirs = np.delete(size, i, axis=0), np.delete(deviation, i, axis=0)
+        larger = (size[i] > LARGER * others) & (size[i] * theirs > LARGER * others * deviation[i])
+        if larger.all(axis=0).any():
+            return client
+    return None
 
 
 def _farthest(values: Floats, centre: Floats) -> Floats:
     """Largest distance of values, (N_p, C), from a centre, (C,), by output."""
     with np.errstate(over="ignore"):
         found: Floats = np.abs(values - centre).max(axis=0)
+    return found
+
+
+def _typical(values: Floats, centre: Floats) -> Floats:
+    """Root mean square distance of values, (N_p, C), from a centre, (C,), by output."""
+    found: Floats = np.sqrt(np.square(values - centre).mean(axis=0))
     return found

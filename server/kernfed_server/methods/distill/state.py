@@ -56,6 +56,11 @@ class Iteration:
     out: set[str] = field(default_factory=set)
     """Clients whose predictions were too far off: they do not count any more."""
 
+    @property
+    def fitted(self) -> set[str]:
+        """Clients whose next predictions are of a model that fitted a consensus."""
+        return {client for client, last in self.trained.items() if last}
+
     @classmethod
     def start(cls, clients: tuple[str, ...]) -> Iteration:
         """Before round 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,16 @@ from kernfed.errors import DataError
 from kernfed.federation.cohort import Cohort
 from kernfed.maths.apart import IMPLAUSIBLE, Moments, how_far
 from kernfed.methods.distill.messages import TargetMoments, TargetMomentsRequest
-from kernfed.methods.distill.scales import ALARM, APART, implausible, reach, standing_apart
+from kernfed.methods.distill.scales import (
+    ALARM,
+    APART,
+    LARGER,
+    OwnTargets,
+    implausible,
+    larger_than_others,
+    reach,
+    standing_apart,
+)
 from kernfed.wording import listed
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.gate import Gate
@@ -25,6 +34,7 @@ _APART = (
     f"predicts values more than {APART:g} times as far off as its own targets and the other clients' predictions make "
     "plausible"
 )
+_LARGER = f"predicts values more than {LARGER:g} times as large as any other client that fitted the same consensus"
 _MANY = 1 << 20
 """Rows of whose number nothing is known."""
 
@@ -35,8 +45,8 @@ class AgreedTargets:
 
     mean: Floats | None = None
     deviation: Floats | None = None
-    reaches: Mapping[str, Moments] = field(default_factory=dict)
-    """Of each client that tells: mean of its own targets, and how far off this they lie at most, (C,) each."""
+    own: Mapping[str, OwnTargets] = field(default_factory=dict)
+    """Of each client that tells."""
 
     @property
     def sent_mean(self) -> tuple[float, ...]:
@@ -45,11 +55,16 @@ class AgreedTargets:
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> AgreedTargets:
-        """What `agree_targets` gave; an earlier release told nothing of each client."""
-        reaches = {c: (np.array(mean), np.array(far)) for c, (mean, far) in values.get("reaches", {}).items()}
-        return cls(**{n: np.array(values[n]) for n in ("mean", "deviation") if n in values}, reaches=reaches)
+        """What `agree_targets` gave; earlier releases told nothing of each client, or no deviation."""
+        own = {
+            client: OwnTargets(*(np.array(part) for part in (mean, far, *(deviation or [far]))))
+            for client, (mean, far, *deviation) in values.get("reaches", {}).items()
+        }
+        return cls(**{n: np.array(values[n]) for n in ("mean", "deviation") if n in values}, own=own)
 
-    def far_off(self, predictions: Mapping[str, Floats], given: Floats | None) -> dict[str, str]:
+    def far_off(
+        self, predictions: Mapping[str, Floats], given: Floats | None, fitted: Collection[str]
+    ) -> dict[str, str]:
         """Clients whose predictions are too far off to be any, with the reason.
 
         Where they are more than half of the clients, or half of them beyond all targets, nobody knows who is at fault.
@@ -57,14 +72,18 @@ class AgreedTargets:
         Args:
             predictions: By client, each (N_p, C).
             given: Consensus of the round before, (N_p, C); None: there is none.
+            fitted: Clients that fitted a consensus.
         """
         if self.mean is None or self.deviation is None:
             return {}
         mean, deviation = self.mean, self.deviation
         beyond = [client for client, values in predictions.items() if implausible(values, mean, deviation)]
-        among_all = (mean, reach(deviation, _MANY))
-        reaches = {client: self.reaches.get(client, among_all) for client in predictions}
-        found = dict.fromkeys(standing_apart(predictions, mean, reaches, given), _APART)
+        among_all = OwnTargets(mean, reach(deviation, _MANY), deviation)
+        own = {client: self.own.get(client, among_all) for client in predictions}
+        found = dict.fromkeys(standing_apart(predictions, mean, own, given), _APART)
+        after = {client: values for client, values in predictions.items() if client in fitted and client not in found}
+        if larger := larger_than_others(after, mean, own):
+            found[larger] = _LARGER
         found |= dict.fromkeys(beyond, _BEYOND) if 2 * len(beyond) < len(predictions) else {}
         return found if 2 * len(found) <= len(predictions) else {}
 
@@ -105,7 +124,10 @@ async def agree_targets(setup: Setup, cohort: Cohort, run: Run) -> dict[str, Any
     total = sum(n for n, _ in taken)
     mean = sum(n / total * r.mean for n, r in taken)
     square = sum(n / total * (r.deviation**2 + (r.mean - mean) ** 2) for n, r in taken)
-    reaches = {c: (r.mean.tolist(), reach(r.deviation, r.num_rows).tolist()) for c, r in sorted(replies.items())}
+    reaches = {
+        c: [part.tolist() for part in (r.mean, reach(r.deviation, r.num_rows), r.deviation)]
+        for c, r in sorted(replies.items())
+    }
     return {"mean": np.asarray(mean).tolist(), "deviation": np.sqrt(square).tolist(), "reaches": reaches}
 
 

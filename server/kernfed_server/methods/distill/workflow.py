@@ -324,7 +324,7 @@ class _Distillation:
         """
         told = {c: np.asarray(r.predictions, dtype=np.float64) for c, r in replies.items() if c not in state.out}
         refused = [c for c, fault in self.cohort.faults.items() if fault.reason == InvalidReplyError.reason]
-        far = self.targets.far_off(told, state.consensus) | {c: _REFUSED for c in refused if c not in state.out}
+        far = self.targets.far_off(told, state.consensus, state.fitted) | {c: _REFUSED for c in refused if c not in state.out}
         anew = state.leave_out(far, round_num)
         for client in sorted(far):
             self.run.note(

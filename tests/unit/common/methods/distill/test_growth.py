@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernfed.methods.distill.growth import diverges, scale_of
-from kernfed.methods.distill.scales import implausible, reach, standing_apart
+from kernfed.methods.distill.scales import OwnTargets, implausible, larger_than_others, reach, standing_apart
 
 
 def test_growth_is_told_from_a_long_way() -> None:
@@ -37,13 +37,13 @@ def test_no_targets_make_such_predictions_plausible() -> None:
 def test_predictions_stand_apart_where_nothing_makes_them_plausible() -> None:
     """Own targets, what was given to fit, or the others' predictions, are enough to let them be."""
     mean, values = np.zeros(1), {"a": 1.0, "b": -2.0, "c": 1.5, "d": 500.0}
-    near = (mean, reach(np.ones(1), 26))
-    assert near[1] == [5.0]
+    near = OwnTargets(mean, reach(np.ones(1), 26), np.ones(1))
+    assert near.reach == [5.0]
 
     def apart(given: float | None = None, far: float = 5.0, **others: float) -> list[str]:
         predictions = {client: np.array([[0.0], [value]]) for client, value in (values | others).items()}
-        reaches = dict.fromkeys(values, near) | {"d": (mean, np.array([far]))}
-        return standing_apart(predictions, mean, reaches, None if given is None else np.array([[given]]))
+        own = dict.fromkeys(values, near) | {"d": near._replace(reach=np.array([far]))}
+        return standing_apart(predictions, mean, own, None if given is None else np.array([[given]]))
 
     assert apart() == ["d"]
     assert apart(d=24.0) == []
@@ -52,6 +52,25 @@ def test_predictions_stand_apart_where_nothing_makes_them_plausible() -> None:
     assert apart(b=101.0, c=-101.0) == []
     assert apart(c=-60.0) == ["c", "d"]
     assert standing_apart({"d": np.array([[1e308]])}, mean, {"d": near}, None) == []
+
+
+def test_the_larger_predictions_of_those_who_fitted_the_same_are_found() -> None:
+    """Thrice as large as any other client's; as large as one other's, or own targets, or of two clients, is nothing."""
+    wave = np.array([[1.0, 2.0], [-1.0, 2.0], [1.0, 2.0], [-1.0, 2.0]])
+    of = OwnTargets(np.zeros(2), np.full(2, 6.0), np.ones(2))
+
+    def larger(own: float = 1.0, **sizes: float) -> str | None:
+        predictions = {client: size * wave for client, size in ({"a": 1.0, "b": -1.0, "c": 3.0} | sizes).items()}
+        told = dict.fromkeys(predictions, of) | {"c": of._replace(deviation=np.full(2, own))}
+        return larger_than_others(predictions, np.array([0.0, 2.0]), told)
+
+    assert larger() == "c"
+    assert larger(c=2.4) is None
+    assert larger(a=1.5) is None
+    assert larger(own=1.5) is None
+    assert larger(own=0.0) == "c"
+    assert larger(a=0.0, b=0.0, c=0.0) is None
+    assert larger_than_others({"a": wave, "c": 4 * wave}, np.zeros(2), {"a": of, "c": of}) is None
 
 
 def test_targets_lie_within_reach() -> None:

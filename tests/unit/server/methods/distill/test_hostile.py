@@ -76,7 +76,7 @@ def test_a_client_that_turns_hostile_later_is_out_from_the_beginning(tmp_path: P
     np.testing.assert_array_equal(done.values, soon.values)
 
 
-@pytest.mark.parametrize("factor", [20.0, 3e2, 3e5])
+@pytest.mark.parametrize("factor", [4.0, 3e2, 3e5])
 @pytest.mark.parametrize("from_round", [0, 2])
 def test_an_absurd_answer_is_in_no_consensus_of_the_printed_rule(
     tmp_path: Path, factor: float, from_round: int
@@ -96,7 +96,7 @@ def test_an_absurd_answer_is_in_no_consensus_of_the_printed_rule(
     assert not [note for note in honest.notes if "predicts values" in note]
     (note,) = [note for note in hostile.notes if "predicts values" in note]
     assert note.startswith(FOE)
-    assert np.abs(hostile.values - honest.values).max() < 2.0
+    assert np.abs(hostile.values - honest.values).max() < 0.1
 
 
 def test_a_run_that_goes_on_remembers_who_is_out(tmp_path: Path) -> None:
