@@ -323,8 +323,8 @@ class _Distillation:
         near, nobody tells otherwise. So the consensus begins anew, with the first predictions of all others.
         """
         told = {c: np.asarray(r.predictions, dtype=np.float64) for c, r in replies.items() if c not in state.out}
-        refused = [c for c, fault in self.cohort.faults.items() if fault.reason == InvalidReplyError.reason]
-        far = self.targets.far_off(told, state.consensus, state.fitted) | dict.fromkeys(set(refused) - state.out, _REFUSED)
+        refused = {c for c, fault in self.cohort.faults.items() if fault.reason == InvalidReplyError.reason} - state.out
+        far = self.targets.far_off(told, state.consensus, state.fitted) | dict.fromkeys(refused, _REFUSED)
         anew = state.leave_out(far, round_num)
         for client in sorted(far):
             self.run.note(
