@@ -17,9 +17,9 @@ WORST = 2.0
 """Times the squared error of predicting the mean, from which on an error is as good as any larger one."""
 APART = 5.0
 """Times as far off as all else makes plausible, from which on predictions are not taken: de-regularisation makes 4."""
-LARGER = 2.5
+LARGER = 3.0
 """Times as large as those of any other client, from which on predictions of clients that fitted the same consensus are
-not taken: those of honest ones come to 2."""
+not taken: those of honest ones come to 1.5, and to 2.6 where no other client's model can fit it."""
 _FEWEST = 3
 """Clients with which there are others that can be compared."""
 _TAIL = 10.0
@@ -82,9 +82,9 @@ def standing_apart(
 def larger_than_others(predictions: Mapping[str, Floats], mean: Floats, own: Mapping[str, OwnTargets]) -> str | None:
     """The client whose predictions are larger than those of all others who fitted the same consensus.
 
-    Where all fit the same values, their predictions are about as large, whatever their rows and their models: an output
-    that is `LARGER` times as large as that of any other client, both as a root mean square distance from all clients'
-    mean, and in deviations of own targets, is of a client that is at fault.
+    Where all fit the same values, their predictions are about as large, whatever their rows and their models. At fault
+    is a client with an output that is `LARGER` times as large as that of any other client, as a root mean square
+    distance from all clients' mean; and where its own targets deviate more than any other's, as much larger yet.
 
     Args:
         predictions: By client that fitted it, each (N_p, C).
@@ -99,9 +99,8 @@ def larger_than_others(predictions: Mapping[str, Floats], mean: Floats, own: Map
     size = np.array([_typical(values, mean) for values in predictions.values()])
     deviation = np.array([own[client].deviation for client in predictions])
     for i, client in enumerate(predictions):
-        others, theirs = np.delete(size, i, axis=0), np.delete(deviation, i, axis=0)
-        larger = (size[i] > LARGER * others) & (size[i] * theirs > LARGER * others * deviation[i])
-        if larger.all(axis=0).any():
+        others, theirs = (np.delete(of, i, axis=0).max(axis=0) for of in (size, deviation))
+        if (size[i] * theirs > LARGER * others * np.maximum(theirs, deviation[i])).any():
             return client
     return None
 

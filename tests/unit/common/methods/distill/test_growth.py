@@ -55,17 +55,17 @@ def test_predictions_stand_apart_where_nothing_makes_them_plausible() -> None:
 
 
 def test_the_larger_predictions_of_those_who_fitted_the_same_are_found() -> None:
-    """Thrice as large as any other client's; as large as one other's, or own targets, or of two clients, is nothing."""
+    """Four times as large as any other client's; not 2.9 times, nor as its own targets are larger, nor of two clients."""
     wave = np.array([[1.0, 2.0], [-1.0, 2.0], [1.0, 2.0], [-1.0, 2.0]])
     of = OwnTargets(np.zeros(2), np.full(2, 6.0), np.ones(2))
 
     def larger(own: float = 1.0, **sizes: float) -> str | None:
-        predictions = {client: size * wave for client, size in ({"a": 1.0, "b": -1.0, "c": 3.0} | sizes).items()}
+        predictions = {client: size * wave for client, size in ({"a": 1.0, "b": -1.0, "c": 4.0} | sizes).items()}
         told = dict.fromkeys(predictions, of) | {"c": of._replace(deviation=np.full(2, own))}
         return larger_than_others(predictions, np.array([0.0, 2.0]), told)
 
     assert larger() == "c"
-    assert larger(c=2.4) is None
+    assert larger(c=2.9) is None
     assert larger(a=1.5) is None
     assert larger(own=1.5) is None
     assert larger(own=0.0) == "c"
