@@ -55,7 +55,7 @@ def test_predictions_stand_apart_where_nothing_makes_them_plausible() -> None:
 
 
 def test_the_larger_predictions_of_those_who_fitted_the_same_are_found() -> None:
-    """Four times as large as any other client's; not 2.9 times, nor as its own targets are larger, nor of two clients."""
+    """Four times as large as any other client's; not 2.9 times, nor as own targets are larger, nor of two clients."""
     wave = np.array([[1.0, 2.0], [-1.0, 2.0], [1.0, 2.0], [-1.0, 2.0]])
     of = OwnTargets(np.zeros(2), np.full(2, 6.0), np.ones(2))
 
