@@ -26,7 +26,6 @@ from kernfed.pki.tls_diagnosis import diagnose_failure
 from kernfed.process_lock import LOCK_FILE, ProcessLock
 from kernfed.service import stop_signal
 from kernfed.v1 import task_pb2
-from kernfed.wire.channel import metrics_address
 from kernfed.wire.payload import Payload
 from kernfed_client.approval.book import Book, Decision, Entry
 from kernfed_client.approval.gate import Approvals
@@ -320,7 +319,7 @@ class ClientDaemon:
 
 
 def _metrics(file: ClientFile, streams: Sequence[tuple[str, Path]]) -> ClientMetrics | None:
-    where = metrics_address(file.metrics_listen, file.metrics_port)
+    where = file.metrics_at
     if where is None:
         return None
     from kernfed_client.daemon.metrics import ClientMetrics  # noqa: PLC0415  # where an address is set alone

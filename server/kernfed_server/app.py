@@ -34,9 +34,7 @@ from kernfed.wire.channel import (
     ENROLMENT_OPTIONS,
     SERVER_OPTIONS,
     address,
-    metrics_address,
-    optional_address,
-    split_address,
+    split_listen,
 )
 from kernfed_server.config import CoordinatorFile, database_url, open_pki
 from kernfed_server.federation.exchange import RemoteExchange
@@ -105,8 +103,8 @@ class Coordinator:
         for name in {c.name for c in certificates if c.role is Role.CLIENT and c.revoked_at}:
             self._leave_out(name, certificates)
         self._health = Health()
-        self._metrics_at = metrics_address(file.metrics_listen, file.metrics_port)
-        self._page_at = optional_address(file.web.listen, file.web.port, "web.", "the page is")
+        self._metrics_at = file.metrics_at
+        self._page_at = file.web.served_at
         self._stop_by: float | None = None
         """When a coordinator that stops must be gone, by the loop's clock."""
 
@@ -275,8 +273,7 @@ class Coordinator:
     async def _listening(
         self, server: grpc.aio.Server, where: str, key: str, credentials: grpc.ServerCredentials
     ) -> AsyncIterator[int]:
-        host, _, port_text = where.rpartition(":")
-        host, wanted = (host.strip("[]"), 0) if port_text == "0" else split_address(where)
+        host, wanted = split_listen(where)
         try:
             try:
                 port = server.add_secure_port(address(host, wanted), credentials)

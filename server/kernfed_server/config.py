@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kernfed.errors import ConfigError
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.pki.federation import FederationPki
 from kernfed.pki.folder import CA
 from kernfed.section import Section
-from kernfed.wire.channel import address, split_address
+from kernfed.wire.channel import Address, ListenAddress, address, optional_address, split_address
 from kernfed.wire.frames import MAX_HEARTBEAT_S, MAX_SILENCE_S
 
 
 class WebSection(Section):
     """The operator's page: off, unless one of the first two keys is set."""
 
-    listen: str | None = Field(
+    listen: Address | None = Field(
         None, description="host:port of the operator's page (TLS with the coordinator's certificate); unset: none."
     )
     port: int | None = Field(None, ge=0, le=65535, description='Short for listen = "127.0.0.1:PORT"; unset: none.')
-    address: str | None = Field(
+    address: Address | None = Field(
         None,
         description="host:port as browsers dial it, for the links of `kernfed web`; unset: that of `listen`, or, "
         "where it listens on every address, the host that the operator's commands dial.",
     )
 
+    @property
+    def served_at(self) -> str | None:
+        """host:port of the page; None: there is none."""
+        return optional_address(self.listen, self.port, "", "the page is")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        _ = self.served_at
+        return self
+
 
 class CoordinatorFile(Section):
     """A coordinator's configuration. Every key has a default: a file may be empty, or missing."""
 
-    listen: str = Field("0.0.0.0:8470", description="host:port for clients and operators (mutual TLS).")  # a service
-    enrolment_listen: str = Field("0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS).")
+    listen: ListenAddress = Field(
+        "0.0.0.0:8470", description="host:port for clients and operators (mutual TLS)."
+    )  # a service
+    enrolment_listen: ListenAddress = Field(
+        "0.0.0.0:8471", description="host:port for enrolment (server-authenticated TLS)."
+    )
     pki: Path = Field(Path("pki"), description="Folder made by `kernfed-coordinator init` or `kernfed pki init`.")
     data: Path = Field(Path("data"), description="Folder for jobs, artifacts and the database.")
     database: str | None = Field(
@@ -59,13 +74,23 @@ class CoordinatorFile(Section):
         "simulation, or made up by an operator, who may then choose weights and scales that tell of single rows.",
     )
     drain_s: float = Field(10.0, ge=0, le=3600, description="Time to close rounds and sessions on SIGTERM.")
-    metrics_listen: str | None = Field(
+    metrics_listen: Address | None = Field(
         None, description="host:port for Prometheus metrics, plain HTTP without a password; unset: none."
     )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description='Short for metrics_listen = "127.0.0.1:PORT"; unset: none.'
     )
     web: WebSection = Field(default_factory=WebSection, description="The operator's page.")
+
+    @property
+    def metrics_at(self) -> str | None:
+        """host:port of metrics; None: there are none."""
+        return optional_address(self.metrics_listen, self.metrics_port, "metrics_", "metrics are")
+
+    @model_validator(mode="after")
+    def _one_place_of_metrics(self) -> Self:
+        _ = self.metrics_at
+        return self
 
 
 def load_coordinator_file(path: Path | None) -> CoordinatorFile:

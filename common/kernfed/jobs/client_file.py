@@ -17,6 +17,7 @@ from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
 from kernfed.section import GIVEN, Label, Only, Section
 from kernfed.tables import outside
+from kernfed.wire.channel import Address, optional_address
 from kernfed.wording import listed
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
@@ -298,11 +299,7 @@ class PolicySection(Section):
 class ClientFile(Section):
     """A client daemon's configuration."""
 
-    coordinator: str | None = Field(
-        None,
-        description="host:port to dial; unset: the address given at enrolment.",
-        pattern=r"^\S+:\d{1,5}$",
-    )
+    coordinator: Address | None = Field(None, description="host:port to dial; unset: the address given at enrolment.")
     identity: Path = Field(Path("identity"), description="Folder made by `kernfed-client enrol`.")
     state: Path = Field(Path("state"), description="Folder for job state, replies not yet delivered and own models.")
     device: str = Field("auto", description="auto (CUDA where there is one), cpu, cuda or cuda:N.")
@@ -311,7 +308,7 @@ class ClientFile(Section):
     )
     max_body_bytes: int = Field(8 << 30, ge=1 << 20, description="Largest request body accepted.")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest pause between attempts to connect.")
-    metrics_listen: str | None = Field(
+    metrics_listen: Address | None = Field(
         None, description="host:port for Prometheus metrics, plain HTTP without a password; unset: none."
     )
     metrics_port: int | None = Field(
@@ -337,6 +334,16 @@ class ClientFile(Section):
     audit_monthly: bool = Field(True, description="Whether the audit log goes on in a new file each month (UTC) too.")
     policy: PolicySection = PolicySection()
     network: ProxySection = ProxySection()
+
+    @property
+    def metrics_at(self) -> str | None:
+        """host:port of metrics; None: there are none."""
+        return optional_address(self.metrics_listen, self.metrics_port, "metrics_", "metrics are")
+
+    @model_validator(mode="after")
+    def _one_place_of_metrics(self) -> Self:
+        _ = self.metrics_at
+        return self
 
     @model_validator(mode="after")
     def _device_known(self) -> Self:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 from kernfed.errors import ConfigError
 
@@ -73,6 +76,35 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def split_listen(text: str) -> tuple[str, int]:
+    """Take the `host:port` of a listener apart; port 0 is one that the system chooses.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    host, port = text.rpartition(":")[::2]
+    return split_address(text) if port != "0" else (split_address(f"{host}:1")[0], 0)
+
+
+def _as_said(split: Callable[[str], tuple[str, int]]) -> AfterValidator:
+    """Refuses what cannot be taken apart as a table is read, so that the refusal names file and key."""
+
+    def check(text: str) -> str:
+        try:
+            split(text)
+        except ConfigError as err:
+            raise ValueError(str(err)) from err
+        return text
+
+    return AfterValidator(check)
+
+
+Address = Annotated[str, _as_said(split_address)]
+"""A key of a file: host:port."""
+ListenAddress = Annotated[str, _as_said(split_listen)]
+"""A key of a file: host:port, where port 0 is one that the system chooses."""
+
+
 def optional_address(listen: str | None, port: int | None, prefix: str, what: str) -> str | None:
     """Where something is served that need not be, by the two keys of a daemon's file; None: nowhere.
 
@@ -83,19 +115,10 @@ def optional_address(listen: str | None, port: int | None, prefix: str, what: st
         what: That is served, e.g. `metrics are`.
 
     Raises:
-        ConfigError: Both are given, or `listen` is no address.
+        ValueError: Both are given; for validators of the file's table.
     """
     if listen is None:
         return None if port is None else f"127.0.0.1:{port}"
     if port is not None:
-        raise ConfigError(f"{prefix}port: {prefix}listen says where {what} served; leave {prefix}port out")
-    try:
-        split_address(listen)
-    except ConfigError as err:
-        raise ConfigError(f"{prefix}listen: {err}") from err
+        raise ValueError(f"{prefix}listen says where {what} served; leave {prefix}port out")
     return listen
-
-
-def metrics_address(listen: str | None, port: int | None) -> str | None:
-    """Where metrics are served, by `metrics_listen` and `metrics_port`: see `optional_address`."""
-    return optional_address(listen, port, "metrics_", "metrics are")

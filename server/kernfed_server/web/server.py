@@ -17,10 +17,10 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kernfed.errors import ConfigError, KernfedError, UnavailableError
+from kernfed.errors import KernfedError, UnavailableError
 from kernfed.pki import folder as files
 from kernfed.pki.identity import Identity
-from kernfed.wire.channel import HANDSHAKE_TIMEOUT_S, address, split_address
+from kernfed.wire.channel import HANDSHAKE_TIMEOUT_S, address, split_listen
 from kernfed_server.config import WebSection
 from kernfed_server.web.app import make_app
 from kernfed_server.web.door import Page
@@ -95,17 +95,10 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
         site: What the page shows.
 
     Raises:
-        ConfigError: `address` is none.
         UnavailableError: The port is taken, or the address is not of this machine.
         IdentityError: The coordinator's identity cannot be used.
     """
-    host, port_text = listen.rpartition(":")[::2]
-    host, wanted = (host.strip("[]"), 0) if port_text == "0" else split_address(listen)
-    if section.address is not None:
-        try:
-            split_address(section.address)
-        except ConfigError as err:
-            raise ConfigError(f"web.address: {err}") from err
+    host, wanted = split_listen(listen)
     context = _tls(folder)
     listener = _listener(host, wanted, listen)
     port = listener.getsockname()[1]

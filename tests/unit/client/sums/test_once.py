@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernfed.errors import PolicyError
+from kernfed_client.sums import once
 from kernfed_client.sums.once import ONCE, Once
 
 
@@ -28,6 +29,25 @@ def test_a_damaged_file_helps_with_nothing(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="is damaged, so it is not known") as refused:
         Once(tmp_path).keep("job", b"what", b"set")
     assert str(tmp_path) not in refused.value.public
+
+
+def test_a_full_file_takes_no_new_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has an end, forgets nothing, and goes on with the sums that it has."""
+    monkeypatch.setattr(once, "MOST_BYTES", 40_000)
+    kept = Once(tmp_path)
+    kept.keep("job-0", b"what" * 8, b"set" * 8)
+    number = 0
+    while (tmp_path / ONCE).stat().st_size < 40_000:
+        number += 1
+        kept.keep(f"job-{number}", b"what" * 8, b"set" * 8)
+    assert number > 100
+    with pytest.raises(PolicyError, match="move it away if you accept") as refused:
+        kept.keep("one more", b"what" * 8, b"set" * 8)
+    assert (tmp_path / ONCE).stat().st_size <= 40_000 + 4096
+    assert str(tmp_path) not in refused.value.public
+    kept.keep("job-0", b"what" * 8, b"set" * 8)
+    with pytest.raises(PolicyError, match="over other clients"):
+        kept.keep("job-0", b"what" * 8, b"others" * 4)
 
 
 def test_a_disk_that_takes_nothing_is_an_error_of_the_disk(tmp_path: Path) -> None:

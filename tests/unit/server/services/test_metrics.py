@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, JobEvent, JobState
 from kernfed.jobs.info import ClientInfo, JobInfo
 from kernfed.pki.authority import utc_now
 from kernfed.pki.identity import Role
 from kernfed.pki.records import IssuedCertificate
-from kernfed.wire.channel import metrics_address
 from kernfed_client.daemon.metrics import ClientMetrics
 from kernfed_server.services.metrics import CoordinatorMetrics
 
@@ -146,24 +144,3 @@ def test_alerts_and_board_name_metrics_that_are_told(tmp_path: Path) -> None:
     names = {name for text in asked for name in re.findall(r"\bkernfed_\w+", text)}
     assert len(names) > 15
     assert not {re.sub(r"_bucket$", "", name) for name in names} - known
-
-
-@pytest.mark.parametrize(
-    ("listen", "port", "where"),
-    [
-        (None, None, None),
-        (None, 9470, "127.0.0.1:9470"),
-        ("0.0.0.0:9470", None, "0.0.0.0:9470"),
-        ("[::]:1", None, "[::]:1"),
-    ],
-)
-def test_where_metrics_are_served(listen: str | None, port: int | None, where: str | None) -> None:
-    """Loopback by the short key, any address by the long one, nowhere by none."""
-    assert metrics_address(listen, port) == where
-
-
-@pytest.mark.parametrize(("listen", "port"), [("9470", None), ("a:b", None), ("localhost:9470", 9470)])
-def test_wrong_addresses_name_their_key(listen: str, port: int | None) -> None:
-    """What is no address, and both keys at once, are refused."""
-    with pytest.raises(ConfigError, match="metrics_"):
-        metrics_address(listen, port)
