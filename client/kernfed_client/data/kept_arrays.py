@@ -25,18 +25,24 @@ log = structlog.get_logger(__name__)
 _FACTS, _DIGEST = "facts", "sha256"
 
 
-def write(path: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any] | None = None) -> None:
-    """Write a file, whole or not at all, durably; its folder is made where it is missing.
+def write(
+    path: Path, arrays: Mapping[str, Array], facts: Mapping[str, Any] | None = None, *, durable: bool = True
+) -> None:
+    """Write a file, whole or not at all; its folder is made where it is missing.
 
     Args:
         path: Its place.
         arrays: By name.
         facts: JSON values beside them.
+        durable: Whether it must outlast a loss of power.
+
+    Raises:
+        OSError: The disk is full, or gone.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     told = json.dumps(dict(facts or {}))
     kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    files.replace(path, save(kept, {_FACTS: told, _DIGEST: _digest(kept, told)}), durable=True)
+    files.replace(path, save(kept, {_FACTS: told, _DIGEST: _digest(kept, told)}), durable=durable)
 
 
 def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]] | None:

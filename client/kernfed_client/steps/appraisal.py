@@ -13,12 +13,12 @@ from kernfed.federation.messages.evaluation import Appraisal, AppraiseRequest, S
 from kernfed.maths.scores.appraise import Behind
 from kernfed.maths.tasks import TASKS
 from kernfed_client.data.local_job import LocalJob
-from kernfed_client.steps.evaluation import Measured, encode_targets, held_out_targets
+from kernfed_client.steps.evaluation import encode_targets, held_out_targets, last_scores
 
 
 def appraise(job: LocalJob, request: AppraiseRequest) -> Appraisal:
     """Standard errors of the scores of models that were measured last, of no fewer rows than the policy's."""
-    kept, policy = job.memory(Measured).scores, job.file.policy
+    kept, policy = last_scores(job), job.file.policy
     targets, group = held_out_targets(job), _groups(job)
     known = [model for model in request.models if model in kept and len(kept[model]) == len(targets) > 0]
     rows = Behind(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,27 @@ from kernfed.maths.tasks import TASKS
 from kernfed.tensors.arrays import to_array
 from kernfed.tensors.ridge import LocalRidge
 from kernfed.tensors.rows import mean_of, product
+from kernfed_client.data import kept_arrays
 from kernfed_client.data.alone import alone
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.steps.own_ridge import chosen_ridge, own_weights
 
 
 @dataclass
-class Measured:
-    """Scores of the test rows that models had when they were measured last, kept by `LocalJob.memory`."""
+class _Measured:
+    """Kept by `LocalJob.memory`."""
 
-    scores: dict[str, Array] = field(default_factory=dict)
-    """By model, shape (m, C) each."""
+    scores: dict[str, Array] | None = None
+    """By model, shape (m, C) each; None: nobody looked yet for what an earlier life of the daemon left."""
+
+
+def last_scores(job: LocalJob) -> dict[str, Array]:
+    """Scores of the test rows that models had when they were measured last, by model, shape (m, C) each."""
+    measured = job.memory(_Measured)
+    if measured.scores is None:
+        kept = kept_arrays.read(_path(job)) if job.durable else None
+        measured.scores = {} if kept is None else kept[0]
+    return measured.scores
 
 
 def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
@@ -46,7 +58,7 @@ def evaluate(job: LocalJob, request: EvaluateRequest) -> Evaluation:
 
 
 def evaluated(job: LocalJob, scores: Mapping[str, Array]) -> Evaluation:
-    """Metric sums of models on the test rows, whose scores the client keeps in mind for `appraise`.
+    """Metric sums of models on the test rows, whose scores the client keeps for `appraise`, over a restart too.
 
     Args:
         job: Of this client.
@@ -54,7 +66,11 @@ def evaluated(job: LocalJob, scores: Mapping[str, Array]) -> Evaluation:
     """
     targets = held_out_targets(job)
     sums = tuple(measure(model, job.task, found, targets) for model, found in scores.items())
-    job.memory(Measured).scores.update(scores)
+    last = last_scores(job)
+    last.update(scores)
+    if job.durable and scores:
+        with contextlib.suppress(OSError):  # a full disk: a restart would lose their errors, which the job then says
+            kept_arrays.write(_path(job), last, durable=False)
     return Evaluation(num_test_rows=job.num_test_rows, sums=sums)
 
 
@@ -67,6 +83,10 @@ def predict(job: LocalJob, weights: Array) -> Array:
     """
     w = torch.tensor(weights, dtype=torch.float64, device=job.device)
     return to_array(product(job.test_rows, w)) + job.target_mean
+
+
+def _path(job: LocalJob) -> Path:
+    return job.folder / "setup" / "measured" / "scores.safetensors"  # goes when the job is over, like its setup
 
 
 def _measured(scores: Callable[[LocalJob, EvaluateRequest], Array], job: LocalJob, request: EvaluateRequest) -> Array:

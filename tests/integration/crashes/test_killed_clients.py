@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from kernfed.artifact_names import FINDINGS
 from kernfed.federation.events import EventKind, JobState
 from kernfed.jobs.job_file import parse_job
 from kernfed_client.models.kept_models import find_kept_model
@@ -72,11 +73,13 @@ def undisturbed(fed: Federation) -> str:
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_killed_in_a_round(fed: Federation, undisturbed: str, point: str) -> None:
-    """Killed in mid-step a round is computed again, later it is not; the model is that of an undisturbed run."""
+    """Killed in mid-step a round is computed again, later it is not; model and scores are those of an undisturbed run."""
     task = "/2/fedavg.local_update"
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
     ended, computed = await run_with_kill(fed, text, point, task)
     assert await fed.model_sha256(ended) == undisturbed
+    left = [a.sha256 for a in await fed.operator.artifacts(ended.info.job_id) if a.name == FINDINGS]
+    assert left == [hashlib.sha256((fed.root / "simulated" / FINDINGS).read_bytes()).hexdigest()]
     assert computed[task] == (2 if point == "computing" else 1)
     assert set((computed - Counter([task])).values()) == {1}
 

@@ -44,6 +44,36 @@ def test_scores_are_of_what_was_measured_last(tmp_path: Path) -> None:
     assert list(BOTH.refusals(reply)) == []
 
 
+def test_a_client_that_starts_again_tells_the_same(tmp_path: Path) -> None:
+    """Models that it measured in an earlier life have their errors, also where only some are measured again."""
+    job = measured(tmp_path)
+    job.durable = True
+    both = EvaluateRequest(weights=np.ones((40, 1)), local_ridge=0.1, include_global=True)
+    evaluation.evaluate(job, both)
+    twin = appraisal.appraise(job, BOTH)
+    assert {s.model for s in twin.scores} == {"global", "local"}
+    job._memories.clear()  # it was killed
+    assert appraisal.appraise(job, BOTH) == twin
+    job._memories.clear()
+    evaluation.evaluate(job, replace(both, local_ridge=0.0))
+    assert appraisal.appraise(job, BOTH) == twin
+    job._memories.clear()
+    (path,) = job.folder.rglob("scores.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert appraisal.appraise(job, BOTH).scores == ()
+
+
+def test_a_full_disk_holds_no_metric_up(tmp_path: Path) -> None:
+    """What the file of a later life cannot take is told all the same in this one."""
+    job = measured(tmp_path)
+    job.durable = True
+    job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / "setup").write_text("")  # where a folder should be
+    request = EvaluateRequest(weights=np.ones((40, 1)), local_ridge=0.1, include_global=True)
+    assert len(evaluation.evaluate(job, request).sums) == 2
+    assert {s.model for s in appraisal.appraise(job, BOTH).scores} == {"global", "local"}
+
+
 def test_a_model_that_was_not_measured_is_not_told_of(tmp_path: Path) -> None:
     """Nobody makes up scores of a model that the client does not know."""
     reply = appraisal.appraise(measured(tmp_path), AppraiseRequest(models=("personal",)))
