@@ -73,7 +73,7 @@ def undisturbed(fed: Federation) -> str:
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_killed_in_a_round(fed: Federation, undisturbed: str, point: str) -> None:
-    """Killed in mid-step a round is computed again, later it is not; model and scores are those of an undisturbed run."""
+    """Killed in mid-step a round is computed again, later it is not; model and scores are an undisturbed run's."""
     task = "/2/fedavg.local_update"
     text = fed.job("fedavg", rounds=3, cohort_min_clients=2)
     ended, computed = await run_with_kill(fed, text, point, task)
