@@ -19,8 +19,6 @@ from importlib.metadata import (
     EntryPoint,
     EntryPoints,
     PackageNotFoundError,
-    distribution,
-    distributions,
     entry_points,
     version,
 )
@@ -30,6 +28,7 @@ import structlog
 
 from kernfed.errors import ConfigError, KernfedError, PluginError
 from kernfed.files import is_full
+from kernfed.plugin_files import everybodys, files_of
 from kernfed.wording import listed
 
 METHODS: Final = "kernfed.methods"
@@ -43,7 +42,6 @@ FEATURES: Final = "kernfed.features"
 GROUPS: Final = (METHODS, "kernfed_server.methods", "kernfed_client.methods", "kernfed_simulation.methods")
 GROUPS_OF_PARTS: Final = (MODELS, TABLES, FEATURES)
 _OURS: Final = ("kernfed", "kernfed_server", "kernfed_client", "kernfed_simulation")
-_ENDINGS: Final = (".py", ".so", ".pyd")
 
 T = TypeVar("T")
 
@@ -97,9 +95,11 @@ class Point:
         except Exception as err:  # whatever a stranger's module does as it is loaded
             problem = f"{module} cannot be loaded ({type(err).__name__}: {err})"
             raise self.refuse(problem, "mend, update or uninstall it") from err
-        if module in _written(self.plugin.name) and owner(module) != self.plugin:
-            problem = f"{module} was loaded from {found.__file__}, which is no file of it"
-            raise self.refuse(problem, "move that off the interpreter's path, or uninstall one of the two")
+        is_its = files_of(self.plugin.name).path(module) is not None
+        if is_strange(module) or (is_its and owner(module) != self.plugin):
+            problem = f"{module} was loaded from {getattr(found, '__file__', None)}, which is no file of it"
+            remedy = "move that off the interpreter's path, or uninstall one of the two"
+            raise self.refuse(problem, remedy if is_its else "install it again with pip, which writes down what is its")
         return found
 
     def object(self, kind: type[T] | None = None) -> T:
@@ -149,59 +149,29 @@ def find(group: str, name: str) -> Point | None:
 def owner(module: str) -> Plugin | None:
     """The package from outside that a module belongs to; None: the project's own, or nobody's.
 
-    Whose it is say the files that installers wrote down: first those of packages that name entry points of ours, then
-    those of all others. Where an installer wrote down no module, as for one that is edited in place, a package has what
-    lies beside its entry points.
+    Whose it is say the files of packages (`kernfed.plugin_files`): first of those that name entry points of ours, then
+    of all others. A module that was loaded from elsewhere is nobody's.
     """
     every = [point for group in (*GROUPS, *GROUPS_OF_PARTS) for point in points(group)]
-    for plugin in sorted({point.plugin for point in every}):
-        if (path := _written(plugin.name).get(module)) is not None:
-            return plugin if _is_from(module, path) else None
-    top = module.partition(".")[0]
-    if top in _OURS:
-        return None
-    beside = [p for p in every if p.module.partition(".")[0] == top and not _written(p.plugin.name)]
-    if beside:
-        return max(beside, key=lambda p: _shared(p.module, module)).plugin
-    found = _everywhere().get(module)
-    return found[0] if found is not None and _is_from(module, found[1]) else None
+    found = {plugin: path for plugin in {p.plugin for p in every} if (path := files_of(plugin.name).path(module))}
+    if not found:
+        if module.partition(".")[0] in _OURS:
+            return None
+        others = ((Plugin(dist.name, dist.version), files.path(module)) for dist, files in everybodys())
+        found = dict([(plugin, path) for plugin, path in others if path is not None][:1])
+
+    def nearness(plugin: Plugin) -> tuple[bool, int, Plugin]:
+        """Of two that are edited in one folder: whose entry points are nearest."""
+        near = max((_shared(p.module, module) for p in every if p.plugin == plugin), default=0)
+        return module in files_of(plugin.name).written, near, plugin
+
+    whose = max(found, key=nearness, default=None)
+    return whose if whose is not None and _is_from(module, found[whose]) else None
 
 
 def is_strange(module: str) -> bool:
     """Whether a module is neither the project's own nor of a package that is installed here."""
     return module.partition(".")[0] not in _OURS and owner(module) is None
-
-
-@functools.cache
-def _written(name: str) -> Mapping[str, str]:
-    """Modules of a package, by the list of files that its installer wrote, and where they are; empty: it has none."""
-    try:
-        return _modules(distribution(name))
-    except PackageNotFoundError:
-        return {}
-
-
-@functools.cache
-def _everywhere() -> Mapping[str, tuple[Plugin, str]]:
-    """Modules of all packages, whether they name entry points of ours or not."""
-    found: dict[str, tuple[Plugin, str]] = {}
-    for dist in distributions():
-        plugin = Plugin(dist.name, dist.version)
-        for module, path in _modules(dist).items():
-            found.setdefault(module, (plugin, path))  # the path's first counts
-    return found
-
-
-def _modules(dist: Distribution) -> dict[str, str]:
-    """Modules of a package by the list of its files, and where they are."""
-    found = {}
-    for path in dist.files or ():
-        *folders, file = path.parts
-        name = file.partition(".")[0]
-        dotted = folders if name == "__init__" else [*folders, name]
-        if path.suffix in _ENDINGS and dotted and all(part.isidentifier() for part in dotted):
-            found[".".join(dotted)] = str(dist.locate_file(path))
-    return found
 
 
 def _is_from(module: str, path: str) -> bool:

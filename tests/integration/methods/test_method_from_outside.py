@@ -112,10 +112,10 @@ def path_of(*places: Path) -> str:
 
 @pytest.fixture(scope="module")
 def median(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The metadata that an installation of the example writes."""
+    """The metadata that an installation of the example in place writes."""
     site = tmp_path_factory.mktemp("site")
     project = tomllib.loads((MEDIAN / "pyproject.toml").read_text())["project"]
-    write_package(site, project["name"], project["entry-points"], version=project["version"])
+    write_package(site, project["name"], project["entry-points"], version=project["version"], edited=MEDIAN)
     return site
 
 

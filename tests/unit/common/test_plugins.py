@@ -46,10 +46,12 @@ def test_a_module_has_an_owner() -> None:
 
 
 def test_packages_that_share_a_name_are_told_apart(site: Path) -> None:
-    """In one namespace each package owns its files, and one that is edited in place what lies beside its points."""
+    """In one namespace each package owns its files, one that is edited in place those of its folder."""
     more = {"acme_parts/more/rooms/__init__.py": "", "kernfed/methods/more/__init__.py": ""}
     write_package(site, "acme-more", {"kernfed.methods": {"more": "acme_parts.more.rooms"}}, more)
-    write_package(site, "acme-edited", {"kernfed.methods": {"edited": "acme_parts.edited.rooms"}})
+    rooms = {"acme_parts/edited/rooms/__init__.py": "", "acme_parts/edited/rooms/method.py": ""}
+    points = {"kernfed.methods": {"edited": "acme_parts.edited.rooms"}}
+    write_package(site, "acme-edited", points, rooms, edited=site / "workshop")
     look_again()
     assert plugins.owner("acme_parts.more.rooms") == Plugin("acme-more", "1.0")
     assert plugins.owner("kernfed.methods.more") == Plugin("acme-more", "1.0")

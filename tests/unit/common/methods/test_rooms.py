@@ -32,12 +32,8 @@ FAULTS = {
 def test_a_broken_package_is_named(tmp_path: Path, fault: str) -> None:
     """The error is one line that names the package, for the simulation as for a client's check."""
     content, expected = FAULTS[fault]
-    if content is not None:
-        room = tmp_path / "stranger_room"
-        room.mkdir()
-        (room / "__init__.py").touch()
-        (room / "method.py").write_text(content)
-    write_package(tmp_path, "strange-one", {"kernfed.methods": {"stranger": "stranger_room"}})
+    modules = {} if content is None else {"stranger_room/__init__.py": "", "stranger_room/method.py": content}
+    write_package(tmp_path, "strange-one", {"kernfed.methods": {"stranger": "stranger_room"}}, modules)
     job = str(HEART / "newton.toml")
     for command in (
         [
