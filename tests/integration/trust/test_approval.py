@@ -44,6 +44,9 @@ async def test_nothing_leaves_until_a_person_approves(tmp_path: Path) -> None:
     async with Federation(tmp_path, ["a", "b"], settings=policy("manual")) as fed:
         job = await fed.submit(fed.job("fedavg", **ROUNDS))
         await waits(fed, job)
+        behind = await fed.submit(fed.job("dkrr", "a"))
+        await waits(fed, behind, f"waiting: a works for {job.job_id}; {job.job_id} itself is {WAITS}")
+        await fed.operator.cancel(behind.job_id)
         [asks] = listing.jobs(config(fed))
         assert (asks.job, asks.state, asks.operator, asks.proven) == (job.job_id, State.ASKS, "ann", True)
         shown = listing.show(config(fed), "fedavg")

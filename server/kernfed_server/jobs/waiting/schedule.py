@@ -157,11 +157,9 @@ def _busy_text(busy: Mapping[str, Sequence[str]], endless: Collection[str], held
     waits = [job_id for job_id in jobs if job_id in held]
     text += "".join(f"; {job_id} itself is {held[job_id]}" for job_id in waits[:_MAX_LISTED])
     if without_end := [job_id for job_id in jobs if job_id in endless]:
-        runs = "runs" if len(without_end) == 1 else "run"
-        text += (
-            f"; {_listed(without_end)} {runs} without end: cancel what is no longer needed, or raise jobs_per_client "
-            "in the coordinator file"
-        )
+        text += f"; {_listed(without_end)} {'runs' if len(without_end) == 1 else 'run'} without end"
+    if waits or without_end:
+        text += ": cancel what is no longer needed, or raise jobs_per_client in the coordinator file"
     return text
 
 

@@ -56,10 +56,14 @@ def test_a_client_may_work_for_several_jobs_where_allowed() -> None:
 
 
 def test_a_job_that_waits_itself_is_named_with_what_for() -> None:
-    """Who waits for its client is told so, for people at a site, and not the queue, decide when it is free."""
+    """Who waits for its client is told so with the remedy: people at a site, not the queue, decide when it is free."""
     held = {"1": "waiting for approval at b until 12:00", "9": "waiting: nobody"}
     decisions = plan([queued("3", ("a",))], seen("a", "b"), {"1": ("a", "b"), "2": ("b",)}, held=held)
-    assert decisions["3"] == Wait("waiting: a works for 1; 1 itself is waiting for approval at b until 12:00", False)
+    why = (
+        "waiting: a works for 1; 1 itself is waiting for approval at b until 12:00: cancel what is no longer needed, or "
+        "raise jobs_per_client in the coordinator file"
+    )
+    assert decisions["3"] == Wait(why, False)
 
 
 def test_a_job_without_end_is_named() -> None:
