@@ -18,7 +18,17 @@ from kernfed_client.data.guards.row_marks import RECENT, RowMarks, mark_at
 from kernfed_client.data.reading.partition_data import partition_source
 from kernfed_client.streams.faults import MEANING, FileChange, RowFault
 from kernfed_client.streams.notices import NOTICES
-from kernfed_client.streams.place import Finished, Inode, Place, inode_of, mark_in, mark_of, moved, rotated_after
+from kernfed_client.streams.place import (
+    Finished,
+    Inode,
+    Place,
+    inode_of,
+    mark_in,
+    mark_of,
+    moved,
+    open_file,
+    rotated_after,
+)
 from kernfed_client.streams.rows import Header, RowReader
 from kernfed_client.streams.streams import Chunk, Position, Row
 
@@ -93,7 +103,7 @@ class FolderStream:
         """See `Stream.read`.
 
         Raises:
-            DataError: The folder cannot be read, or a file lacks a column of the job.
+            DataError: The folder or a file cannot be read, or a file lacks a column of the job.
         """
         read = _Read()
         place = Place.of(position)
@@ -239,10 +249,17 @@ class FolderStream:
             return self._read_lines(path, place, max_rows, read, last=last)
         except FileNotFoundError:
             return None
+        except OSError as err:
+            why = err.strerror or "input/output error"
+            raise DataError(
+                f"data set {self.dataset}, stream: {path.name} cannot be read ({why}); let the client's user read it, "
+                "or move it out of the folder",
+                public=f"data set {self.dataset}: a file of its stream cannot be read; the client's log says which",
+            ) from err
 
     def _read_lines(self, path: Path, place: Place, max_rows: int, read: _Read, *, last: bool) -> Place:
         reader = self._reader(place.file)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             header = None
             if Path(place.file).suffix.lower() not in _LINES_SUFFIXES:
                 header = self._header_at(reader, file, place, last=last)
@@ -339,16 +356,15 @@ class FolderStream:
         self, reader: RowReader, path: Path, place: Place, size: int, *, last: bool
     ) -> list[dict[str, Any]] | None:
         if self._table is None or self._table[:2] != (place.inode, size):
-            try:
-                with pq.ParquetFile(path) as file:
-                    reader.header(file.schema_arrow.names, 0)
-                    self._table = place.inode, size, file.read(columns=reader.names).to_pylist()
-            except (pa.ArrowException, UnicodeDecodeError, OSError) as err:
-                if isinstance(err, FileNotFoundError):
-                    raise
-                if not last:
-                    self._tell(path.name, "Parquet file of a stream is damaged; going on with the next")
-                return None  # it is still being written
+            with open_file(path) as content:
+                try:
+                    with pq.ParquetFile(content) as file:
+                        reader.header(file.schema_arrow.names, 0)
+                        self._table = place.inode, size, file.read(columns=reader.names).to_pylist()
+                except (pa.ArrowException, UnicodeDecodeError, OSError):
+                    if not last:
+                        self._tell(path.name, "Parquet file of a stream is damaged; going on with the next")
+                    return None  # it is still being written
         records: list[dict[str, Any]] = self._table[2]
         return records
 

@@ -6,9 +6,11 @@ renamed is found under its new name, and one that was copied and cut off is foun
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,13 +98,29 @@ class Place:
         return _begins_with(path, self.size, self.mark)
 
 
+def open_file(path: Path) -> BinaryIO:
+    """A file of a stream, open to read; never waits, as for whoever would write to a pipe.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
 def mark_of(path: Path, size: int) -> str:
     """Digest of the first bytes of a file and of those before `size`.
 
     Raises:
         OSError: It cannot be read.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return mark_in(file, size)
 
 

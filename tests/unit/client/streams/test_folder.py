@@ -288,3 +288,21 @@ def test_a_blank_of_another_kind_is_part_of_its_cell(tmp_path: Path) -> None:
     chunk = follow(tmp_path).read({}, 100)
     assert values(list(chunk.rows)) == [(1, 2, 3)]
     assert chunk.faults == {RowFault.TEXT: 2}
+
+
+@pytest.mark.parametrize("name", ["2.csv", "2.parquet", "2.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_told_and_holds_nobody_up(tmp_path: Path, kind: str, name: str) -> None:
+    """A pipe or a folder under the name of a file: rows before it count, and then it is named."""
+    (tmp_path / "1.csv").write_text("a,b,y\n1,2,3\n")
+    odd = tmp_path / name
+    {"pipe": os.mkfifo, "folder": os.mkdir}[kind](odd)
+    stream = follow(tmp_path)
+    first = stream.read({}, 1)
+    assert values(list(first.rows)) == [(1.0, 2.0, 3.0)]
+    with pytest.raises(DataError, match=rf"stream: {name} cannot be read \(.*\); let .* move it out") as refused:
+        stream.read(first.position, 10)
+    assert name not in refused.value.public
+    odd.rmdir() if kind == "folder" else odd.unlink()
+    (tmp_path / "3.csv").write_text("a,b,y\n4,5,6\n")
+    assert values(list(stream.read(first.position, 10).rows)) == [(4.0, 5.0, 6.0)]

@@ -60,8 +60,8 @@ def test_a_job_that_waits_itself_is_named_with_what_for() -> None:
     held = {"1": "waiting for approval at b until 12:00", "9": "waiting: nobody"}
     decisions = plan([queued("3", ("a",))], seen("a", "b"), {"1": ("a", "b"), "2": ("b",)}, held=held)
     why = (
-        "waiting: a works for 1; 1 itself is waiting for approval at b until 12:00: cancel what is no longer needed, or "
-        "raise jobs_per_client in the coordinator file"
+        "waiting: a works for 1; 1 itself is waiting for approval at b until 12:00: cancel what is no longer needed, "
+        "or raise jobs_per_client in the coordinator file"
     )
     assert decisions["3"] == Wait(why, False)
 
