@@ -71,7 +71,7 @@ def everybodys() -> tuple[tuple[Distribution, Files], ...]:
 def _files(dist: Distribution) -> Files:
     written = _written(dist)
     if (edited := _edited_at(dist)) is not None:
-        folders, mapped = (tuple(found) for found in (_pth_folders(dist), _finder_places(dist)))
+        folders, mapped = tuple(_pth_folders(dist)), tuple(_finder_places(dist))
         return Files(written, folders or (() if mapped else (edited, edited / "src")), mapped)
     if dist.files is None:  # some installers of systems write no list
         tops = {point.value.partition(":")[0].partition(".")[0].strip() for point in dist.entry_points}
