@@ -326,12 +326,12 @@ class _Distillation:
         refused = {c for c, fault in self.cohort.faults.items() if fault.reason == InvalidReplyError.reason} - state.out
         far = self.targets.far_off(told, state.consensus, state.fitted) | dict.fromkeys(refused, _REFUSED)
         anew = state.leave_out(far, round_num)
+        again = ", and the consensus begins again with the first ones of the others" if anew else ""
         for client in sorted(far):
-            self.run.note(
-                f"{client} {far[client]}: its predictions do not count"
-                + (", and the consensus begins again with the first ones of the others" if anew else "")
-                + "; look at its data and at its own model"
-            )
+            words = f"{client} {far[client]}: its predictions do not count{again}"
+            self.run.note(f"{words}; look at its data and at its own model")
+        for client in state.out:
+            self.cohort.discount(client, DistillRequest.step)
         state.far_rows.update({client: reply.far_rows for client, reply in replies.items()})
         counted = {client: values for client, values in told.items() if client not in far}
         state.begun = counted | state.begun

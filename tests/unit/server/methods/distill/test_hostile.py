@@ -96,6 +96,7 @@ def test_an_absurd_answer_is_in_no_consensus_of_the_printed_rule(
     assert not [note for note in honest.notes if "predicts values" in note]
     (note,) = [note for note in hostile.notes if "predicts values" in note]
     assert note.startswith(FOE)
+    assert not [note for note in hostile.notes if "they counted" in note]
     assert np.abs(hostile.values - honest.values).max() < 0.1
 
 
