@@ -9,13 +9,21 @@ from typing import Annotated, Any
 
 from kernfed.arrays import GREATEST, Array
 from kernfed.federation.messages.base import Kind, MaxLength, Name, Names, Range, Reply, Request, Rows, Shape, Stated
-from kernfed.metric_names import RANGES
+from kernfed.metric_names import LOWER_IS_BETTER, RANGES
 
 MAX_LOG_LOSS = 21.0
 """Greatest log-loss of a row: scores are clipped to at least 1e-3, and there are at most 10^6 classes."""
 
 GREATEST_SQUARE = 1e200
 """Greatest square of a row: of the largest numbers that data, and models that have not diverged, may hold."""
+
+_MOST = {"log_loss": MAX_LOG_LOSS, "brier": 2.0}
+"""Greatest of a row, of metrics whose range has no end."""
+_MOST_ERRORS = 3.0
+"""Times a mean of numbers that are not below 0, above which its standard error cannot be: influences of rows, each less
+the mean and times √(G/(G - 1)) for G groups, 2 or more, add up to 2 √2 means at most, whatever their groups are."""
+_ROUNDING = 1e-9
+"""Relative difference up to which two ways to compute a number agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,19 +175,37 @@ class Appraisal(Reply):
                 return
         for score in self.scores:
             least, most = RANGES[score.metric]
+            most = min(most, _MOST.get(score.metric, GREATEST_SQUARE))
             if not least <= score.value <= most or abs(score.value) > GREATEST_SQUARE:
                 yield f"{score.metric} of the {score.model} model is {score.value:.6g}, which cannot be"
-            if score.error > most - least:
+            if score.error > _most_error(score) * (1.0 + _ROUNDING):
                 yield f"the error of {score.metric} of the {score.model} model is {score.error:.6g}, which cannot be"
             if not 0 < score.behind <= self.num_test_rows:
                 yield f"{score.metric} of the {score.model} model is of {score.behind} of {self.num_test_rows} rows"
-        known = {(s.model, s.metric): s.value for s in self.scores}
+        known = {(s.model, s.metric): s for s in self.scores}
         for found in self.differences:
-            both = known.get((found.model, found.metric)), known.get((found.against, found.metric))
-            if both[0] is None or both[1] is None:
+            one, other = known.get((found.model, found.metric)), known.get((found.against, found.metric))
+            if one is None or other is None:
                 yield f"tells a difference of {found.metric} without both of its parts"
-            elif abs(both[0] - both[1] - found.value) > 1e-9 * (1.0 + abs(both[0]) + abs(both[1])):
-                yield f"the difference of {found.metric} is {found.value:.6g}, of {both[0]:.6g} and {both[1]:.6g}"
+                continue
+            near = _ROUNDING * (1.0 + abs(one.value) + abs(other.value))
+            if abs(one.value - other.value - found.value) > near:
+                yield f"the difference of {found.metric} is {found.value:.6g}, of {one.value:.6g} and {other.value:.6g}"
+            if found.error > one.error + other.error + near:  # on the same rows
+                yield (
+                    f"the error of a difference of {found.metric} is {found.error:.6g}, of parts with {one.error:.6g} "
+                    f"and {other.error:.6g}"
+                )
+
+
+def _most_error(score: Score) -> float:
+    """The most that a score's standard error can be, by its value."""
+    if score.metric in LOWER_IS_BETTER:
+        return _MOST_ERRORS * score.value
+    if score.metric == "r2":
+        return _MOST_ERRORS * (1.0 - score.value) + _ROUNDING
+    least, most = RANGES[score.metric]
+    return min(most - least, GREATEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def interval(value: float, error: float, behind: int, lowest: float, highest: fl
     """
     if (lowest, highest) != (0.0, 1.0):
         return max(lowest, value - Z * error), min(highest, value + Z * error)
-    rows = value * (1.0 - value) / error**2 if error > 0 and 0.0 < value < 1.0 else float(max(behind, 1))
+    rows = value * (1.0 - value) / error / error if error > 0 and 0.0 < value < 1.0 else float(max(behind, 1))
     middle = (value + Z * Z / (2.0 * rows)) / (1.0 + Z * Z / rows)
     half = Z / (1.0 + Z * Z / rows) * math.sqrt(value * (1.0 - value) / rows + (Z / (2.0 * rows)) ** 2)
     return max(0.0, min(value, middle - half)), min(1.0, max(value, middle + half))

@@ -84,14 +84,14 @@ def _over_clients(clients: list[ClientScores], models: set[str]) -> Iterator[Sco
             scores = [(client, of[model]) for client, of in found]
             k = len(scores)
             mean = sum(s.value for _, s in scores) / k
-            mean_error = math.sqrt(sum(s.error**2 for _, s in scores)) / k
+            mean_error = math.hypot(*(s.error for _, s in scores)) / k
             weigh = _WEIGHTS.get(metric)
             pooled = pooled_error = None
             weights = [] if weigh is None else [weigh(client, score) for client, score in scores]
             if (whole := sum(weights)) > 0:
                 pooled = sum(w * s.value for w, (_, s) in zip(weights, scores, strict=True)) / whole
-                squares = sum((w * s.error) ** 2 for w, (_, s) in zip(weights, scores, strict=True))
-                pooled_error = math.sqrt(squares) / whole
+                errors = (w * s.error for w, (_, s) in zip(weights, scores, strict=True))
+                pooled_error = math.hypot(*errors) / whole
             yield ScoreOverClients(model, metric, mean, mean_error, k, pooled, pooled_error)
 
 
@@ -127,7 +127,7 @@ def _verdicts(clients: list[ClientScores], pair: Against, metric: str) -> Iterat
         called=pair.called,
         metric=metric,
         gain=sum(gain.gain for gain in gains.values()) / len(gains),
-        error=math.sqrt(sum(gain.error**2 for gain in gains.values())) / len(gains),
+        error=math.hypot(*(gain.error for gain in gains.values())) / len(gains),
         clients=len(gains),
         better=tuple(name for name, gain in gains.items() if gain.sure > 0),
         worse=tuple(name for name, gain in gains.items() if gain.sure < 0),

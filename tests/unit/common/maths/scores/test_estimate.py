@@ -59,3 +59,8 @@ def test_an_interval_stays_where_the_number_can_be() -> None:
     """That of an error does not go below 0, and an R² not above 1."""
     assert interval(0.1, 0.1, 20, 0.0, math.inf) == pytest.approx((0.0, 0.296), abs=1e-3)
     assert interval(0.95, 0.05, 20, -math.inf, 1.0)[1] == 1.0
+
+
+def test_an_interval_of_hardly_any_error_is_the_number() -> None:
+    """Its square is below the range of numbers."""
+    assert interval(0.5, 1e-200, 20, 0.0, 1.0) == (0.5, 0.5)

@@ -107,3 +107,19 @@ def test_without_test_rows_nobody_is_asked(tmp_path: Path) -> None:
     rows = {name: replace(r, x_test=r.x_test[:0], y_test=r.y_test[:0]) for name, r in regression_rows(SIZES).items()}
     outcome = bench(rows, tmp_path).run(make_job("dkrr"))
     assert not [e for e in outcome.journal.events if e.message == ScoresFinding.name]
+
+
+@pytest.mark.parametrize("part", ["scores", "differences"])
+def test_an_error_of_1e308_leaves_its_client_out_of_the_scores(tmp_path: Path, part: str) -> None:
+    """It ended the job with an error of no type, where it was squared."""
+
+    def lie(reply: Appraisal) -> Appraisal:
+        told: Any = {part: tuple(replace(found, error=1e308) for found in getattr(reply, part))}
+        return replace(reply, **told)
+
+    outcome = bench(regression_rows(SIZES), tmp_path, tamper={("bee", "evaluation.appraise"): lie}).run(
+        make_job("dkrr")
+    )
+    assert [client.client for client in published(outcome).clients] == ["ant", "cat"]
+    (failed,) = [e for e in outcome.journal.events if e.kind is EventKind.CLIENT_FAILED]
+    assert (failed.client, failed.reason) == ("bee", "INVALID_REPLY")

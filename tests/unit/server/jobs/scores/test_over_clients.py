@@ -37,6 +37,21 @@ def test_means_over_clients_and_over_their_rows() -> None:
     assert found().behind == "3 of 4 clients, 180 of 186 measured rows"
 
 
+def test_errors_whose_squares_are_beyond_all_numbers_have_a_mean() -> None:
+    """Errors of squares of targets near the largest that tables may hold."""
+    huge = [
+        replace(
+            c,
+            gains=tuple(replace(g, error=1e200) for g in c.gains),
+            scores=tuple(replace(s, error=1e200) for s in c.scores),
+        )
+        for c in CLIENTS
+    ]
+    finding = found([*huge])
+    assert finding.verdicts[0].error == pytest.approx(1e200 / math.sqrt(3))
+    assert all(o.mean_error == pytest.approx(1e200 / math.sqrt(3)) for o in finding.pooled)
+
+
 def test_models_are_compared_over_the_same_clients() -> None:
     """A client without a global model has no part in what is pooled, of no model."""
     lacking = replace(CLIENTS[2], scores=CLIENTS[2].scores[1:], gains=())
