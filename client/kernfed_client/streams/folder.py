@@ -277,11 +277,11 @@ class FolderStream:
                 if not raw or (last and not raw.endswith(b"\n")):
                     break
                 offset, line = offset + len(raw), line + 1
-                text = raw.decode(self.file.encoding, errors="replace").strip(" \t\r\n\f\v")
+                text = reader.line(raw, of_cells=header is not None)
                 if not text:
                     continue
                 mark = marks.add(raw)
-                cells = None if header is None else reader.cells(text.lstrip("\ufeff"))
+                cells = None if header is None else reader.cells(text)
                 row = reader.json_row(text) if header is None else reader.csv_row(cells, header)
                 if not isinstance(row, RowFault):
                     where = "" if row.key is None else f"{path.name}, line {line}"
@@ -324,7 +324,7 @@ class FolderStream:
         head = file.readline(_MAX_LINE)
         if not head.endswith(b"\n") and last:
             return None
-        cells = reader.cells(head.decode(self.file.encoding, errors="replace").lstrip("\ufeff"))
+        cells = reader.cells(head.decode(self.file.encoding, errors="replace"))
         if cells is None:
             reader.source.refuse("the header cannot be read; save the file with ordinary line ends")
         header = reader.header(cells, len(head))

@@ -22,6 +22,11 @@ from kernfed_client.streams.faults import RowFault
 from kernfed_client.streams.streams import Row
 
 
+def unmarked(cells: Sequence[str]) -> list[str]:
+    """The names in a header without the mark of the order of bytes, with which a file may begin: no row has one."""
+    return [cell.removeprefix("\ufeff") if place == 0 else cell for place, cell in enumerate(cells)]
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """Places of the columns of a CSV file."""
@@ -62,10 +67,15 @@ class RowReader:
         Raises:
             DataError: A column is missing, or stands twice.
         """
+        cells = unmarked(cells)
         places = locate_header(self.source, cells)
         key = self._file.key
         at = None if key is None else locate_own(self.source, [c.strip() for c in cells], key, "key", "key")
         return Header(tuple(places[:-1]), places[-1], at, num_bytes, len(cells))
+
+    def line(self, raw: bytes, *, of_cells: bool) -> str:
+        """A line as text; empty: it is none. Blanks at its ends are of its cells, where it has cells, as in files."""
+        return raw.decode(self._file.encoding, errors="replace").strip("\r\n" if of_cells else " \t\r\n\f\v")
 
     def cells(self, text: str) -> list[str] | None:
         """The cells of a line; None where it is none, e.g. for a field without end."""
@@ -79,7 +89,7 @@ class RowReader:
 
         Where all features are called by numbers, no line can be told from a row.
         """
-        names = [cell.strip() for cell in cells]
+        names = [cell.strip() for cell in unmarked(cells)]
         return self._tells_headers and all(names.count(name) == 1 for name in self.names)
 
     def csv_row(self, cells: Sequence[str] | None, header: Header) -> Row | RowFault:

@@ -282,11 +282,13 @@ def test_what_is_left_out_is_told_by_kind_and_first_line(tmp_path: Path) -> None
     assert "1 another number of cells than the header has (first: a.csv, line 6)" in told
 
 
-def test_a_blank_of_another_kind_is_part_of_its_cell(tmp_path: Path) -> None:
-    """A no-break space at either end of a line makes its number text, as it does in files."""
-    (tmp_path / "a.csv").write_text("a,b,y\n\u00a01,2,3\n1,2,3\u00a0\n1,2,3 \n", encoding="utf-8")
+@pytest.mark.parametrize("blank", ["\u00a0", "\u3000", "\u2003", "\x85", "\u2028", "\x1c", "\ufeff", "\u200b"])
+def test_a_blank_of_another_kind_is_part_of_its_cell(tmp_path: Path, blank: str) -> None:
+    """A no-break space at either end of a line makes its number text, as it does in files; so do others."""
+    lines = [f"{blank}1,2,3", f"1,2,3{blank}", "1,2,3 ", " 4,5,6"]
+    (tmp_path / "a.csv").write_bytes("\n".join(["a,b,y", *lines, ""]).encode())
     chunk = follow(tmp_path).read({}, 100)
-    assert values(list(chunk.rows)) == [(1, 2, 3)]
+    assert values(list(chunk.rows)) == [(1, 2, 3), (4, 5, 6)]
     assert chunk.faults == {RowFault.TEXT: 2}
 
 
@@ -306,3 +308,11 @@ def test_what_is_no_file_is_told_and_holds_nobody_up(tmp_path: Path, kind: str, 
     odd.rmdir() if kind == "folder" else odd.unlink()
     (tmp_path / "3.csv").write_text("a,b,y\n4,5,6\n")
     assert values(list(stream.read(first.position, 10).rows)) == [(4.0, 5.0, 6.0)]
+
+
+def test_a_line_of_blanks_is_no_row_and_tabs_may_be_empty_cells(tmp_path: Path) -> None:
+    """As in files: an empty line is passed over, one of blanks has too few cells, and a tab may end in no target."""
+    (tmp_path / "a.tsv").write_text("\ufeffid\ta\tb\ty\n7\t1\t2\t\n\n \n8\t1\t2\t3\n", encoding="utf-8")
+    chunk = follow(tmp_path, key="id", delimiter="\t").read({}, 100)
+    assert [(row.key, row.y) for row in chunk.rows] == [("7", None), ("8", 3.0)]
+    assert chunk.faults == {RowFault.WIDTH: 1}
