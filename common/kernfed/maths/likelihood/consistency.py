@@ -40,6 +40,7 @@ class Part:
     """(K, K), positive semidefinite."""
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def contradiction(before: Part, now: Part, *, curved: bool) -> str:
     """Why two parts can be of no convex function, in words; empty: they can.
 

@@ -11,6 +11,7 @@ import numpy as np
 from kernfed.arrays import Floats, Integers
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def most_deviation(sizes: Integers, means: Floats) -> Floats:
     """The most that the root of the mean squared deviation from the mean can be, (K,); infinite of a single group.
 
@@ -34,6 +35,7 @@ def most_deviation(sizes: Integers, means: Floats) -> Floats:
     return np.asarray(np.sqrt(squares / rows), dtype=np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def outermost(sizes: Integers, means: Floats, deviation: Floats) -> tuple[Floats, Floats]:
     """The least that the mean of the smallest rows can be, and the most of the greatest, (K,) both.
 

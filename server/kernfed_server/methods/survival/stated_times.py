@@ -43,7 +43,8 @@ def strange_times(setup: Setup, client: str, times: Floats, counts: Array, num_r
         return
     mean, deviation = setup.agreed.target_moments[client]
     near = _ROUNDING * (abs(mean) + deviation)
-    root = float(np.sqrt(counts @ np.square(times - mean) / num_rows))
+    with np.errstate(over="ignore"):
+        root = float(np.sqrt(counts @ np.square(times - mean) / num_rows))
     stated = f"times with mean {mean:.6g} and deviation {deviation:.6g} before round 1"
     if root > deviation + near:
         yield f"states times that lie {root:.6g} from their mean, and stated {stated}"

@@ -88,3 +88,11 @@ def test_other_numbers_do_not(family: FamilyName, lie: str, factor: float, told:
     now = glm_part(family, x, y, at + step)
     assert contradiction(before, now, curved=curved) == ""
     assert told in contradiction(lied(before), lied(now), curved=curved)
+
+
+@pytest.mark.parametrize("lie", ["value", "hessian"])
+def test_numbers_whose_products_are_beyond_all_numbers_do_not(lie: str) -> None:
+    """They are told of without a warning of numpy."""
+    x = np.column_stack([np.ones(4), np.arange(4.0)])
+    before, now = (glm_part(FamilyName.POISSON, x, np.arange(4.0), np.full(2, at)) for at in (0.1, 0.2))
+    assert contradiction(before, replace(now, **{lie: getattr(now, lie) * 0 + 1e308}), curved=True)
