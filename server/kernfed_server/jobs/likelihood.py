@@ -183,9 +183,9 @@ class LikelihoodFit(ABC, Generic[F, S]):
             what: It is, in words, e.g. `deviance by row`.
             figures: By client, none below 0.
         """
-        top = max(figures, key=lambda client: figures[client])
+        top = max(figures, key=lambda client: figures[client], default="")
         beside = max((figure for client, figure in figures.items() if client != top), default=0.0)
-        if figures[top] > FAR * beside > 0:
+        if beside > 0 and figures[top] > FAR * beside:
             self._run.note(
                 f"{top} states a {what} of {figures[top]:.3g}, {figures[top] / beside:.2g} times that of any other "
                 f"client, and it counts: rows far out are there, or a fault; {CHECK_UNITS}"

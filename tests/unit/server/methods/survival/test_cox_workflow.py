@@ -254,6 +254,12 @@ def test_a_baseline_far_beyond_all_others_is_told_of(tmp_path: Path) -> None:
     assert not any("baseline hazard by event" in note for note in honest.notes)
 
 
+def test_a_job_may_ask_for_no_baseline(tmp_path: Path) -> None:
+    """There is none then, and nothing to compare."""
+    found = found_of(bench(rows_of(), tmp_path).run(survival_job("cox", baseline=False)))
+    assert found.baselines == {}
+
+
 def test_the_order_of_the_clients_changes_no_bit_and_a_run_goes_on(tmp_path: Path) -> None:
     """Sums are in the order of names; a job that was stopped within its rounds has the same result."""
     here, job = bench(rows_of(), tmp_path), survival_job("cox")
