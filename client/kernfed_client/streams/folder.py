@@ -286,9 +286,9 @@ class FolderStream:
                 if not isinstance(row, RowFault):
                     where = "" if row.key is None else f"{path.name}, line {line}"
                     read.rows.append(replace(row, where=where, mark=mark))
-                elif header is not None and cells is not None and reader.is_header(cells):
+                elif header is not None and (names := reader.names_again(text)) is not None:
                     header_at, former = offset - len(raw), header
-                    header = reader.header(cells, len(raw))
+                    header = reader.header(names, len(raw))
                     self._header = place.inode, header_at, header
                     log.info("a line of a stream names the columns again", file=path.name, line=line)
                     if replace(former, start=0) != replace(header, start=0):
@@ -324,7 +324,7 @@ class FolderStream:
         head = file.readline(_MAX_LINE)
         if not head.endswith(b"\n") and last:
             return None
-        cells = reader.cells(head.decode(self.file.encoding, errors="replace"))
+        cells = reader.cells(head.decode(self.file.encoding, errors="replace").removeprefix("\ufeff"))
         if cells is None:
             reader.source.refuse("the header cannot be read; save the file with ordinary line ends")
         header = reader.header(cells, len(head))

@@ -22,11 +22,6 @@ from kernfed_client.streams.faults import RowFault
 from kernfed_client.streams.streams import Row
 
 
-def unmarked(cells: Sequence[str]) -> list[str]:
-    """The names in a header without the mark of the order of bytes, with which a file may begin: no row has one."""
-    return [cell.removeprefix("\ufeff") if place == 0 else cell for place, cell in enumerate(cells)]
-
-
 @dataclass(frozen=True, slots=True)
 class Header:
     """Places of the columns of a CSV file."""
@@ -67,7 +62,6 @@ class RowReader:
         Raises:
             DataError: A column is missing, or stands twice.
         """
-        cells = unmarked(cells)
         places = locate_header(self.source, cells)
         key = self._file.key
         at = None if key is None else locate_own(self.source, [c.strip() for c in cells], key, "key", "key")
@@ -84,13 +78,15 @@ class RowReader:
         except csv.Error:
             return None
 
-    def is_header(self, cells: Sequence[str]) -> bool:
-        """Whether a line that is no row names the columns again, in any order.
+    def names_again(self, text: str) -> list[str] | None:
+        """The cells of a line that is no row, but names the columns again, in any order; None: it does not.
 
-        Where all features are called by numbers, no line can be told from a row.
+        It may begin with a mark of the order of bytes, as files do that were put together; no row does. Where all
+        features are called by numbers, no line can be told from a row.
         """
-        names = [cell.strip() for cell in unmarked(cells)]
-        return self._tells_headers and all(names.count(name) == 1 for name in self.names)
+        cells = self.cells(text.removeprefix("\ufeff")) if self._tells_headers else None
+        names = [cell.strip() for cell in cells or ()]
+        return cells if all(names.count(name) == 1 for name in self.names) else None
 
     def csv_row(self, cells: Sequence[str] | None, header: Header) -> Row | RowFault:
         """A line of a CSV file, as cells, or its fault."""

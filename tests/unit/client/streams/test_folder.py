@@ -316,3 +316,12 @@ def test_a_line_of_blanks_is_no_row_and_tabs_may_be_empty_cells(tmp_path: Path) 
     chunk = follow(tmp_path, key="id", delimiter="\t").read({}, 100)
     assert [(row.key, row.y) for row in chunk.rows] == [("7", None), ("8", 3.0)]
     assert chunk.faults == {RowFault.WIDTH: 1}
+
+
+def test_files_with_marks_may_be_put_together(tmp_path: Path) -> None:
+    """Each begins with a mark of the order of bytes and with names in quotes, of which the mark is no part."""
+    one = '\ufeff"a","b","y"\n1,2,3\n'
+    (tmp_path / "a.csv").write_text(one + one, encoding="utf-8")
+    chunk = follow(tmp_path).read({}, 100)
+    assert values(list(chunk.rows)) == [(1, 2, 3), (1, 2, 3)]
+    assert not chunk.faults
