@@ -14,6 +14,7 @@ import errno
 import hashlib
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -203,6 +204,19 @@ def is_full(err: BaseException) -> bool:
     if isinstance(err, OSError) and err.errno in _FULL:
         return True
     return isinstance(err, DiskFullError) or says_full(str(err))
+
+
+def takes_nothing(err: BaseException) -> str | None:
+    """What to do about a disk that takes nothing, be it full or read-only, in words; None: the error is another one."""
+    if is_full(err):
+        return "make space"
+    return "mount it for writing" if isinstance(err, OSError) and err.errno == errno.EROFS else None
+
+
+def of_sqlite(err: sqlite3.Error, name: str) -> OSError:
+    """What SQLite says of a disk, as an error of the disk; `name` is of the file."""
+    known = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
+    return OSError(known.get(err.sqlite_errorcode & 0xFF, errno.EIO), str(err), name)
 
 
 def says_full(text: str) -> bool:

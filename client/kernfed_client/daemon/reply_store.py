@@ -8,6 +8,7 @@ written), and the reply is computed again, to the same bits. A disk that fills u
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import struct
@@ -110,13 +111,14 @@ class ReplyStore:
         return task_id in self._files
 
     def forget(self, task_id: str) -> None:
-        """A reply was acknowledged, or is not wanted any more."""
+        """A reply was acknowledged, or is not wanted any more; where the disk keeps it, a later life reads it."""
         with self._lock:
             self._waiting.pop(task_id, None)
             self._trim(IDLE_JOURNAL_BYTES)
             held = self._files.pop(task_id, None)
         if held is not None:
-            self._path(task_id).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a read-only file system
+                self._path(task_id).unlink(missing_ok=True)
 
     def drop_job(self, job_id: str) -> None:
         """A job is over."""
@@ -135,7 +137,8 @@ class ReplyStore:
 
     def _trim(self, above: int) -> None:
         if not self._waiting and self._journal.num_bytes > above and not self._journal.closed:
-            self._journal.truncate()
+            with contextlib.suppress(OSError):  # likewise
+                self._journal.truncate()
 
     def _path(self, task_id: str) -> Path:
         # A task id comes from a peer, so it never becomes a path: its digest does.

@@ -25,7 +25,7 @@ from kernfed.errors import (
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.catalogue import Requests
 from kernfed.federation.setup import NOTHING
-from kernfed.files import DiskWait, is_full, until_kept
+from kernfed.files import DiskWait, is_full, takes_nothing, until_kept
 from kernfed.jobs.client_file import job_folder
 from kernfed.v1 import task_pb2
 from kernfed.wire.codec import encode
@@ -172,7 +172,7 @@ class TaskRunner:
         )
 
     def _until_kept(self, attempt: Callable[[], T], what: str, wanted: Callable[[], bool]) -> T:
-        """Do what writes to the disk; while that is full, wait, say so in the log, and do it again.
+        """Do what writes to the disk; while that takes nothing, wait, say so in the log, and do it again.
 
         Args:
             attempt: May be repeated after it failed.
@@ -181,12 +181,12 @@ class TaskRunner:
 
         Raises:
             JobCancelledError: Nobody waits any more.
-            StepFailedError: No space for `LONGEST_WAIT_S`.
+            StepFailedError: It was full, or read-only, for `LONGEST_WAIT_S`.
             OSError: Another fault of the disk.
         """
 
         def cause(err: Exception) -> str | None:
-            if not isinstance(err, OSError) or not is_full(err):
+            if not isinstance(err, OSError) or takes_nothing(err) is None:
                 return None
             if not wanted():
                 raise JobCancelledError(f"the task was cancelled while {what} waited for space on the disk") from err
@@ -197,14 +197,18 @@ class TaskRunner:
                 self.waits = ""
                 log.info("space on the disk again: the step goes on", what=what)
             else:
+                remedy = takes_nothing(err)
                 self.waits = (
-                    f"a step waits for disk: {what} cannot be written ({err}); make space, and it goes on by itself"
+                    f"a step waits for disk: {what} cannot be written ({err}); {remedy}, and it goes on by itself"
                 )
-                log.error("disk full: the step waits for space", what=what, error=str(err))
+                full = "disk full: the step waits for space" if is_full(err) else "disk read-only: the step waits"
+                log.error(full, what=what, error=str(err), remedy=remedy)
 
-        def give_up(_: str, __: Exception, waited_s: float) -> Exception:
+        def give_up(_: str, err: Exception, waited_s: float) -> Exception:
+            state = "full" if is_full(err) else "read-only"
             return StepFailedError(
-                f"{what} cannot be written: the client's disk has been full for {waited_s:.0f} s; make space there"
+                f"{what} cannot be written: the client's disk has been {state} for {waited_s:.0f} s; "
+                f"{takes_nothing(err)} there"
             )
 
         try:

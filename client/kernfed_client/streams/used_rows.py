@@ -12,7 +12,6 @@ power may cost the blocks of the last seconds, as it costs the states of these r
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sqlite3
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernfed.errors import PolicyError
+from kernfed.files import of_sqlite
 
 USED_ROWS = "used-rows.sqlite"
 MOST_ROWS = 4_000_000
@@ -131,5 +131,4 @@ class UsedRows:
                     f"about few rows; let this client's administrator put {self._path.name} of its state folder back, "
                     "or remove it: jobs before and after may then tell about few rows together"
                 ) from err
-            full = err.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
-            raise OSError(errno.ENOSPC if full else errno.EIO, f"{self._path.name}: {err}") from err
+            raise of_sqlite(err, self._path.name) from err

@@ -8,7 +8,6 @@ when it is full, the site helps with no new sum.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernfed.errors import PolicyError
+from kernfed.files import of_sqlite
 
 ONCE = "sums-once.sqlite"
 MOST_BYTES = 64 << 20
@@ -84,8 +84,7 @@ class Once:
         try:
             yield database
         except sqlite3.OperationalError as err:
-            full = err.sqlite_errorcode == sqlite3.SQLITE_FULL
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(err), str(self._path)) from err
+            raise of_sqlite(err, str(self._path)) from err
         except sqlite3.DatabaseError as err:
             raise PolicyError(
                 f"{self._path} is damaged, so it is not known which sums this client helped to unmask; restore it, or "

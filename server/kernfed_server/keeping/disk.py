@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from kernfed.errors import DiskFullError, UnavailableError
 from kernfed.federation.events import EventKind, JobEvent
-from kernfed.files import DiskWait, is_full, until_kept_async
+from kernfed.files import DiskWait, is_full, takes_nothing, until_kept_async
 
 log = structlog.get_logger(__name__)
 
@@ -95,8 +95,8 @@ async def until_kept(
     def give_up(words: str, err: Exception, waited_s: float) -> Exception:
         failure = DiskFullError if is_full(err) else UnavailableError
         return failure(
-            f"{words}; gave up after {waited_s:.0f} s (cohort.wait_s); make space at the coordinator and submit the "
-            "job again"
+            f"{words}; gave up after {waited_s:.0f} s (cohort.wait_s); {takes_nothing(err) or 'mend that'} at the "
+            "coordinator and submit the job again"
         )
 
     return await until_kept_async(attempt, DiskWait(limit_s, cause, tell, give_up))

@@ -119,6 +119,25 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"journal", reply.name}
 
 
+def test_a_disk_that_lets_nothing_go_ends_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system that is read-only by now replies are forgotten here, and a later life finds them."""
+    store = filled(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        patch.setattr(os, "ftruncate", refuse)
+        patch.setattr(reply_store, "IDLE_JOURNAL_BYTES", 0)
+        for name in ("s1", "s2", "l1"):
+            store.forget(name)
+        store.drop_job("job")
+        assert not store.is_file("l1")
+    store.close()
+    assert set(restored(tmp_path)) == {"s1", "s2", "l1"}
+
+
 def test_another_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large reply of before a reboot may be damaged, and is not trusted."""
     filled(tmp_path)

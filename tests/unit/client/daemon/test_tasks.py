@@ -125,6 +125,21 @@ def test_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
 
 
+def test_a_read_only_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is full, with its own remedy; systems mount a disk so after a fault of it."""
+    waits: list[str] = []
+    world = World(tmp_path, disk=FullDisk(2, errno.EROFS))
+    monkeypatch.setattr(time, "sleep", lambda _: waits.append(world.runner.waits))
+    with capture_logs() as said:
+        world.answer(EchoRequest(values=np.arange(3.0)))
+    assert all("Read-only file system); mount it for writing, and it goes on" in text for text in waits)
+    assert said[0]["event"] == "disk read-only: the step waits"
+    monkeypatch.setattr(tasks, "LONGEST_WAIT_S", 0.0)
+    world = World(tmp_path / "other", disk=FullDisk(100, errno.EROFS))
+    with capture_logs(), pytest.raises(StepFailedError, match="has been read-only for 0 s; mount it for writing there"):
+        world.answer(EchoRequest(values=np.arange(3.0)))
+
+
 def test_full_disk_ends_with_the_task(tmp_path: Path) -> None:
     """Nobody waits for a cancelled task's space."""
     world = World(tmp_path, disk=FullDisk(100))
@@ -141,7 +156,7 @@ def test_full_disk_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: py
 
 
 def test_reply_that_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
-    """Only a full disk is waited for; another fault fails the step."""
+    """Only a disk that takes nothing is waited for; another fault fails the step."""
     disk = FullDisk(100, errno.EIO)
     world = World(tmp_path, disk=disk)
     with capture_logs(), pytest.raises(StepFailedError, match="unexpected OSError"):
