@@ -58,7 +58,11 @@ class Part:
         """
         self.target = target
         self._path = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_PART}")
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        except OSError as err:
+            err.filename = str(target)  # which is what somebody looks for, and the same at the next attempt
+            raise
         self.file: BinaryIO = os.fdopen(handle, "wb", buffering)
         self.digest = hashlib.sha256()
         """SHA-256 of what `add` wrote."""

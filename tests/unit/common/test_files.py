@@ -247,3 +247,14 @@ async def test_what_goes_at_once_says_nothing(face: Face) -> None:
     wait = Wait()
     assert await face(wait, wait.rule()) == 7
     assert wait.said == []
+
+
+def test_an_error_names_the_file_and_not_its_part(tmp_path: Path) -> None:
+    """Who tries again reads the same words, by which a wait knows that nothing is new."""
+    target = tmp_path / "gone" / "kept"
+    said = set()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError) as failed:
+            files.replace(target, b"x", durable=False)
+        said.add(str(failed.value))
+    assert said == {f"[Errno 2] No such file or directory: '{target}'"}
