@@ -160,7 +160,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
     """It says where it answers, predicts over a socket, and ends on SIGTERM."""
     model = make_model(LearningTask.REGRESSION)
     model.save(tmp_path)
-    command = [Path(sys.executable).with_name("kernfed"), "serve", tmp_path, "--port", "0"]
+    command = [str(Path(sys.executable).with_name("kernfed")), "serve", str(tmp_path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().split()[0]
