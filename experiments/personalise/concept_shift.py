@@ -20,7 +20,7 @@ from tables import show, subplots
 from kernfed_simulation.federation import Rows
 
 VARIANCES: tuple[float, ...] = tuple(i / 10 for i in range(11))
-QUICK: tuple[float, ...] = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0)
+SEVEN: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 SECONDS = 1.0
 """Processor time of a client, a level and a draw, about."""
 NUM_CLIENTS, NUM_ROWS, NUM_COLUMNS, NUM_TEST = 100, 10, 20, 1000
@@ -86,7 +86,7 @@ def main() -> None:
     made.add_argument("--levels", nargs="+", type=float, help="values of sigma_c^2 (default: 0, 0.1, ... 1)")
     options = made.parse_args()
     num_clients, draws, levels = of_size(
-        options, quick=(16, 2, QUICK), middle=(NUM_CLIENTS, 4, QUICK), paper=(NUM_CLIENTS, 100, VARIANCES)
+        options, quick=(16, 2, SEVEN), middle=(NUM_CLIENTS, 4, SEVEN), paper=(NUM_CLIENTS, 100, VARIANCES)
     )
     repetitions, variances = options.repetitions or draws, tuple(options.levels or levels)
     runs = len(variances) * repetitions
