@@ -21,7 +21,7 @@ from kernfed_simulation.federation import Rows
 
 VARIANCES: tuple[float, ...] = tuple(i / 10 for i in range(11))
 SEVEN: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-SECONDS = 1.0
+SECONDS = 0.1
 """Processor time of a client, a level and a draw, about."""
 NUM_CLIENTS, NUM_ROWS, NUM_COLUMNS, NUM_TEST = 100, 10, 20, 1000
 DEFAULT, PAPER = "default (crossfit)", "Q-aggregation, as printed"
