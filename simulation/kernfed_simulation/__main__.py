@@ -36,6 +36,9 @@ def simulate_command(
         str | None, typer.Option(help="With --data: column whose rows of equal value, as a patient's, belong together.")
     ] = None,
     client_file: Annotated[list[Path] | None, typer.Option(help="A client's file; repeat for each client.")] = None,
+    networks: Annotated[
+        Path | None, typer.Option(help="Client file whose [networks.NAME] all clients have, for jobs that name one.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the job's seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,
     sweep: Annotated[
@@ -80,7 +83,7 @@ def simulate_command(
     processes = 0 if engine is Engine.ONE else workers or os.cpu_count() or 1
     from kernfed_simulation import command  # noqa: PLC0415  # loads torch and every method, which help does without
 
-    clients_of = command.ClientOptions(data, partition, clients, group, client_file)
+    clients_of = command.ClientOptions(data, partition, clients, group, client_file, networks)
     swept = command.Sweep(sweep, *sweep_numbers(validation, repeats)) if sweep else None
     command.run(parsed, text, job.parent, clients_of, sweep=swept, out=out, as_json=as_json, workers=processes)
 

@@ -13,7 +13,7 @@ from kernfed.cli.output import print_json, print_note, print_table
 from kernfed.cli.sweep_text import print_outcome, print_sweep, sweep_json
 from kernfed.errors import ConfigError
 from kernfed.federation.events import EventKind, Scores
-from kernfed.jobs.client_file import PartitionFile
+from kernfed.jobs.client_file import PartitionFile, load_client_file
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.named_files import attach_files
 from kernfed.jobs.sweep import Outcome, best, measured_rows, parse_axis, trials
@@ -22,7 +22,7 @@ from kernfed.methods.registry import method_of
 from kernfed.report.sections import at_a_glance
 from kernfed_client.data.local_job import LocalJob
 from kernfed_simulation import sweep as sweeps
-from kernfed_simulation.federation import from_client_files, from_data_file
+from kernfed_simulation.federation import from_client_files, from_data_file, with_networks
 from kernfed_simulation.partition import Scheme, parse_partitioning
 from kernfed_simulation.progress import Progress
 from kernfed_simulation.run import Simulated, simulate
@@ -37,6 +37,7 @@ class ClientOptions:
     clients: int | None
     group: str | None
     client_file: list[Path] | None
+    networks: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,13 @@ def run(
 
 def _open(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, dict[str, LocalJob]]:
     """The clients that the options describe, and the job as it is run on them."""
+    job, jobs = _opened(job, options, state)
+    if options.networks is not None:
+        with_networks(jobs, load_client_file(options.networks).networks)
+    return job, jobs
+
+
+def _opened(job: JobFile, options: ClientOptions, state: Path) -> tuple[JobFile, dict[str, LocalJob]]:
     data, partition, clients, client_file = options.data, options.partition, options.clients, options.client_file
     dealing = {"--partition": partition, "--clients": clients, "--group": options.group}
     if client_file:

@@ -21,6 +21,7 @@ from kernfed.federation.in_process import InProcessExchange, StepFunction
 from kernfed.federation.messages.base import Reply, Request
 from kernfed.federation.messages.data import DataSchema, LearningTask
 from kernfed.jobs.client_file import ClientFile, PartitionFile, PolicySection, load_client_file
+from kernfed.jobs.client_models import SiteNetworkSection
 from kernfed.jobs.held_to import HeldTo
 from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.pki.folder import read_about
@@ -178,6 +179,12 @@ def _local_jobs(loaders: Mapping[str, Loader], state: Path) -> dict[str, LocalJo
 def own_policy() -> PolicySection:
     """Of clients whose rows are at hand: nothing is kept from whoever has them, and what is installed may be used."""
     return PolicySection(min_rows=1, plugins=[plugin.name for plugin in plugins.installed()])
+
+
+def with_networks(jobs: Mapping[str, LocalJob], networks: Mapping[str, SiteNetworkSection]) -> None:
+    """Let each client have these [networks] beside those of its file."""
+    for job in jobs.values():
+        job.file = job.file.model_copy(update={"networks": {**job.file.networks, **networks}})
 
 
 Exchanges = Callable[[Mapping[type[Request[Any]], StepFunction], Mapping[str, LocalJob]], Exchange]

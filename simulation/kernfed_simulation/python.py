@@ -11,11 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from kernfed.cli.job_text import metrics_text
 from kernfed.cli.output import log_to_stderr
 from kernfed.errors import ConfigError, KernfedError, UnknownArtifactError, UnknownClientError
 from kernfed.federation.events import JobEvent
+from kernfed.jobs.client_models import SiteNetworkSection
 from kernfed.jobs.named_files import attach_files
 from kernfed.models.base import Model
 from kernfed.models.class_values import OWN, class_values
@@ -24,6 +26,7 @@ from kernfed.python.apart import run_apart, run_beside
 from kernfed.python.job import Job, as_job
 from kernfed.python.results import Results, Round, round_of
 from kernfed_client.models.kept_models import load_kept_model
+from kernfed_simulation.federation import with_networks
 from kernfed_simulation.in_memory import from_frames
 from kernfed_simulation.progress import Progress
 from kernfed_simulation.run import Simulated
@@ -123,7 +126,12 @@ class Simulation(Results):
 
 
 def simulate(
-    job: Job | Path | str, clients: Mapping[str, Any], *, check: bool = True, progress: bool | None = None
+    job: Job | Path | str,
+    clients: Mapping[str, Any],
+    *,
+    check: bool = True,
+    progress: bool | None = None,
+    networks: Mapping[str, str] | None = None,
 ) -> Simulation:
     """Run a job on rows in this process: the steps and workflows of a real federation, and no file that stays.
 
@@ -137,6 +145,8 @@ def simulate(
             test rows the job's share is held out.
         check: Whether a job that fails raises its error; else it is the result's `error`.
         progress: Whether to tell of rounds on stderr; unset: where that is a terminal.
+        networks: Modules that the job may train, by name, each as `source` in a client file: "torch:package.Module", or
+            "torch:__main__.Module" for a class of this script or notebook.
 
     Raises:
         ConfigError: Job and clients do not fit.
@@ -144,19 +154,29 @@ def simulate(
         KernfedError: The job failed, by the error's own class.
     """
     asked = as_job(job)
-    return run_apart(lambda stop: _simulate(asked, clients, check, progress, stop))
+    return run_apart(lambda stop: _simulate(asked, clients, check, progress, networks or {}, stop))
 
 
 async def simulate_async(
-    job: Job | Path | str, clients: Mapping[str, Any], *, check: bool = True, progress: bool | None = None
+    job: Job | Path | str,
+    clients: Mapping[str, Any],
+    *,
+    check: bool = True,
+    progress: bool | None = None,
+    networks: Mapping[str, str] | None = None,
 ) -> Simulation:
     """`simulate` for async code: the loop goes on while a thread computes. Cancelling it ends the job."""
     asked = as_job(job)
-    return await run_beside(lambda stop: _simulate(asked, clients, check, progress, stop))
+    return await run_beside(lambda stop: _simulate(asked, clients, check, progress, networks or {}, stop))
 
 
 def _simulate(
-    job: Job, clients: Mapping[str, Any], check: bool, progress: bool | None, stop: threading.Event
+    job: Job,
+    clients: Mapping[str, Any],
+    check: bool,
+    progress: bool | None,
+    networks: Mapping[str, str],
+    stop: threading.Event,
 ) -> Simulation:
     if not structlog.is_configured():
         log_to_stderr()  # else every step of every client is told on stdout
@@ -164,6 +184,7 @@ def _simulate(
     with TemporaryDirectory(prefix="kernfed-simulate-") as temporary:
         state, left = Path(temporary, "state"), Path(temporary, "left")
         jobs, values = from_frames(clients, job.file, state)
+        with_networks(jobs, _sections(networks))
         attached, text, files = attach_files(job.file, job.text, job.folder)
         done = run_job(attached, jobs, text=text, files=files, out=left, listen=_until(stop, told))
         artifacts = {path.name: path.read_bytes() for path in sorted(left.iterdir()) if path.is_file()}
@@ -171,6 +192,15 @@ def _simulate(
     if check and done.error is not None:
         raise done.error
     return Simulation(done, artifacts, own, values)
+
+
+def _sections(networks: Mapping[str, str]) -> dict[str, SiteNetworkSection]:
+    try:
+        return {name: SiteNetworkSection(source=source) for name, source in networks.items()}
+    except ValidationError as err:
+        raise ConfigError(
+            f"networks: {dict(networks)!r:.200}: each is a text like 'torch:package.Module' or 'file:nets.py:Module'"
+        ) from err
 
 
 def _until(stop: threading.Event, listen: Callable[[JobEvent], None]) -> Callable[[JobEvent], None]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from kernfed import plugins
 from kernfed.federation.messages.base import Kind
 from kernfed.jobs.client_cells import CellSection, Decimal, Thousands, check_separators
-from kernfed.jobs.client_models import BackboneSection, ModelSection
+from kernfed.jobs.client_models import BackboneSection, ModelSection, SiteNetworkSection
 from kernfed.jobs.proxy_section import ProxySection
 from kernfed.jobs.secure_sum_section import SecureSumSection
 from kernfed.jobs.toml_file import parse_toml, read_toml
@@ -323,6 +323,7 @@ class ClientFile(Section):
     datasets: dict[Label, DatasetSection] = Field(default_factory=dict)
     models: dict[Label, ModelSection] = Field(default_factory=dict)
     backbones: dict[Label, BackboneSection] = Field(default_factory=dict)
+    networks: dict[Label, SiteNetworkSection] = Field(default_factory=dict)
     feature_cache_bytes: int = Field(
         4 << 30, ge=0, description="Most disk that features of backbones take in the state folder; 0: none are kept."
     )
@@ -391,6 +392,7 @@ def load_client_file(path: Path) -> ClientFile:
     return parsed.model_copy(
         update={
             "backbones": backbones,
+            "networks": {name: section.placed(base) for name, section in parsed.networks.items()},
             "identity": base / parsed.identity,
             "state": base / parsed.state,
             "network": parsed.network.placed(base),

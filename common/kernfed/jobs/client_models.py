@@ -1,4 +1,4 @@
-"""Sections of the client file: models that a client brings to a job, and frozen backbones that jobs may name."""
+"""Sections of the client file: models that a client brings to a job, and networks and backbones that jobs may name."""
 
 from __future__ import annotations
 
@@ -71,6 +71,30 @@ class NetworkModelSection(Section):
 
 
 ModelSection = Annotated[KernelModelSection | SklearnModelSection | NetworkModelSection, Field(discriminator="kind")]
+
+
+class SiteNetworkSection(Section):
+    """A network that jobs may name and train; a job never brings code."""
+
+    source: str = Field(
+        pattern=r"^(torch:[A-Za-z_]\w*(\.[A-Za-z_]\w*)+|file:[^:]+\.py:[A-Za-z_]\w*)$",
+        description="torch:package.Module, a torch.nn.Module or a function that makes one; file:nets.py:Module, one of "
+        "a file beside the client file. It is made with the numbers of columns and outputs, then parameters.",
+    )
+    parameters: dict[str, bool | int | float | str | None] = Field({}, description="Arguments of the module.")
+    weights: Path | None = Field(
+        None,
+        description="Where training starts, a safetensors file of all its parameters and buffers; unset: drawn by the "
+        "job's seed.",
+    )
+
+    def placed(self, base: Path) -> SiteNetworkSection:
+        """With its files looked for below a folder."""
+        changes: dict[str, object] = {"weights": base / self.weights} if self.weights else {}
+        if self.source.startswith("file:"):
+            path, _, name = self.source.removeprefix("file:").rpartition(":")
+            changes["source"] = f"file:{base / path}:{name}"
+        return self.model_copy(update=changes)
 
 
 IMAGES = Only(source=("torch:", "timm:"))

@@ -187,6 +187,9 @@ def _network_pairs(job: JobFile, request: Request[Any]) -> Iterator[tuple[str, o
         return
     for asked in (value for field in fields(request) if isinstance(value := getattr(request, field.name), NetworkSpec)):
         yield "a network", asked.kind, section.kind
+        if asked.is_own:  # what it is made of, the client's own file says
+            yield "a network", asked.name, section.own_name
+            continue
         yield "widths", asked.widths, section.all_widths
         yield "an image", asked.image, tuple(section.image)
         yield "batch_norm", asked.batch_norm, section.normed

@@ -100,7 +100,7 @@ def seen_ridge(settings: Any) -> str:
 class NetworkSection(Section):
     """The network that is trained on the standardised columns."""
 
-    kind: NetworkKind = Field(NetworkKind.MLP, description="linear, mlp or cnn (LeNet).")
+    kind: str = Field("mlp", description="What it is built of; each table narrows it to the kinds that it takes.")
     widths: Annotated[list[Width], Only(kind=("mlp", "cnn"))] = Field(
         [], max_length=16, description="Hidden layers, e.g. [32, 32]; of a cnn two numbers of channels, then layers."
     )
@@ -111,13 +111,23 @@ class NetworkSection(Section):
     @property
     def all_widths(self) -> tuple[int, ...]:
         """Widths, LeNet's where a cnn states none and one layer of 32 for an mlp."""
-        defaults = {NetworkKind.CNN: (6, 16, 120, 84), NetworkKind.MLP: (32,), NetworkKind.LINEAR: ()}
-        return tuple(self.widths) or defaults[self.kind]
+        defaults = {
+            NetworkKind.CNN: (6, 16, 120, 84),
+            NetworkKind.MLP: (32,),
+            NetworkKind.LINEAR: (),
+            NetworkKind.OWN: (),
+        }
+        return tuple(self.widths) or defaults[NetworkKind(self.kind)]
 
     @property
     def normed(self) -> bool:
         """Whether hidden layers have batch normalisation."""
         return False
+
+    @property
+    def own_name(self) -> str:
+        """Of a module of the clients' own, how their files call it; else empty."""
+        return ""
 
     def spec(self, task: LearningTask, num_columns: int, num_outputs: int, *, batch_norm: bool = False) -> NetworkSpec:
         """The network on so many columns.
@@ -126,8 +136,14 @@ class NetworkSection(Section):
             ConfigError: They do not fit; names the key of the job's `method.network` table.
         """
         return make_network_spec(
-            self.kind, task, num_columns, num_outputs, self.all_widths, tuple(self.image), batch_norm
+            NetworkKind(self.kind), task, num_columns, num_outputs, self.all_widths, tuple(self.image), batch_norm
         )
+
+
+class BuiltNetworkSection(NetworkSection):
+    """A network of the kinds that kernfed builds itself."""
+
+    kind: Literal["linear", "mlp", "cnn"] = Field("mlp", description="linear, mlp or cnn (LeNet).")
 
 
 def ridge_of(settings: Any) -> float:

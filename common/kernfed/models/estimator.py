@@ -28,6 +28,8 @@ from kernfed.wording import listed
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kernfed.models.network_model import Module
+
 Labels = Literal["own", "text"] | Sequence[Any]
 _PARAMETERS = ("model", "labels", "device")
 
@@ -284,7 +286,9 @@ def estimator(model: Model, *, labels: Labels = OWN, device: str = "cpu") -> Est
     return Classifier(model, labels=labels, device=device)
 
 
-def load_model(folder: Path | str, *, labels: Labels = OWN, device: str = "cpu") -> Estimator:
+def load_model(
+    folder: Path | str, *, labels: Labels = OWN, device: str = "cpu", network: Module | None = None
+) -> Estimator:
     """Load a job's model as a scikit-learn estimator, and check everything about it.
 
     Args:
@@ -292,11 +296,14 @@ def load_model(folder: Path | str, *, labels: Labels = OWN, device: str = "cpu")
         labels: Of classes: `own`: in the type of the target, as 0 and 1 are integers in a table; `text`: as text; or
             the value of each class.
         device: Where to compute, e.g. `cuda`.
+        network: Of a model whose network is of the clients' own: its torch.nn.Module, or what makes it of the numbers
+            of columns and outputs. A model's file never names code.
 
     Raises:
-        ConfigError: A file is missing, damaged or from another model, which it names; or `labels` does not fit.
+        ConfigError: A file is missing, damaged or from another model, which it names; or `labels` or `network` does not
+            fit.
     """
-    return estimator(load_predictor(folder), labels=labels, device=device)
+    return estimator(load_predictor(folder, network), labels=labels, device=device)
 
 
 def _fitting(values: npt.NDArray[Any], num_rows: int) -> npt.NDArray[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,16 @@ from kernfed.models.base import Loader, Model, load
 from kernfed.models.columns_fact import columns_fact, columns_of_facts
 from kernfed.models.global_model import load_model
 from kernfed.models.global_model_file import PAIR
-from kernfed.models.network_spec import NetworkSpec, layout, read_spec
+from kernfed.models.network_spec import NetworkSpec, check_spec, read_spec, spec_facts
 from kernfed.models.rows import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
+    from kernfed.jobs.client_models import SiteNetworkSection
+
+    Module = nn.Module | Callable[[int, int], nn.Module] | Mapping[str, SiteNetworkSection]
 
 FORMAT = "kernfed.network-model/1"
 ARRAYS = ("mean", "deviation", "parameters", "target_mean", "target_deviation")
@@ -58,10 +62,12 @@ class NetworkModel:
     job: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[ColumnPlan, ...] = ()
     """Of the table, from which the columns are made; empty: these are its columns."""
+    module: nn.Module | None = None
+    """Of a network of the clients' own, without which it does not predict; `with_module` checks it."""
 
     def __post_init__(self) -> None:
         """Check the parts against each other."""
-        layout(self.network)
+        check_spec(self.network)
         d, c = self.network.num_columns, self.network.num_outputs
         shapes = {
             "mean": (d,),
@@ -89,12 +95,27 @@ class NetworkModel:
 
         Raises:
             DataError: A column is missing, or a value is not a finite number.
+            ConfigError: The network is of the clients' own, and its module is not here.
         """
         from kernfed.models.tensors.predict import network_scores  # noqa: PLC0415  # the coordinator has no torch
 
         x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
-        scores = network_scores(x, self.network, self.parameters, device)
+        scores = network_scores(x, self.network, self.parameters, device, self.module)
         return scores * self.target_deviation + self.target_mean
+
+    def with_module(self, network: Module) -> NetworkModel:
+        """The model with the module of a network of the clients' own.
+
+        Args:
+            network: The module; or what makes it, called with the numbers of columns and outputs; or the `networks` of
+                a client file.
+
+        Raises:
+            ConfigError: The model is of another kind, or the module does not fit it.
+        """
+        from kernfed.models.tensors.site_network import fitting_module  # noqa: PLC0415  # the coordinator has no torch
+
+        return replace(self, module=fitting_module(self.network, network, int(self.job.get("seed", 0))))
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `model.safetensors` and `model.json`; the same model gives the same bytes.
@@ -109,7 +130,7 @@ class NetworkModel:
             "feature_names": self.feature_names,
             "target": self.target,
             "classes": self.classes,
-            "network": asdict(self.network),
+            "network": spec_facts(self.network),
             "job": dict(self.job),
             **columns_fact(self.columns),
         }
@@ -138,11 +159,15 @@ def load_network_model(folder: Path | str) -> NetworkModel:
         raise PAIR.refuse(folder, err) from err
 
 
-def load_predictor(folder: Path | str) -> Model:
+def load_predictor(folder: Path | str, network: Module | None = None) -> Model:
     """Load a job's global model, whatever it is.
 
+    Args:
+        folder: Of the model.
+        network: As of `NetworkModel.with_module`, where the model is a network of the clients' own.
+
     Raises:
-        ConfigError: It cannot be loaded.
+        ConfigError: It cannot be loaded, or the network does not fit it.
     """
     place = Path(folder)
     if not (place / MODEL_FACTS).exists() and (place / JOB_JSON).is_file():
@@ -150,7 +175,12 @@ def load_predictor(folder: Path | str) -> Model:
             f"{folder} holds a job's files and no model: the job failed, its method leaves none, or every client keeps "
             "a model of its own (personalise, distill, FedBN), which `kernfed-client predict --job JOB` uses there"
         )
-    return load(place, LOADERS, PAIR)
+    model = load(place, LOADERS, PAIR)
+    if network is None:
+        return model
+    if not isinstance(model, NetworkModel):
+        raise ConfigError(f"{folder} holds no network of the clients' own; load it without one")
+    return model.with_module(network)
 
 
 LOADERS: dict[str, Loader] = {global_model_file.FORMAT: load_model, FORMAT: load_network_model}

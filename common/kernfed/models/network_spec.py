@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -46,6 +46,35 @@ class NetworkKind(enum.StrEnum):
     CNN = "cnn"
     """Like LeNet-5: two convolutions 5 x 5 (the first padded) of `widths[0:2]` channels, each with ReLU and max pooling
     by 2, then dense layers of the other widths with ReLU."""
+    OWN = "own"
+    """A module of the clients' own, which their files name; `parts` says what its parameters are."""
+
+
+class PartRole(enum.StrEnum):
+    """What a part of a module of one's own is to training."""
+
+    WEIGHT = "weight"
+    """A parameter that descends; weight decay shrinks it where it has two dimensions or more."""
+    NORM = "norm"
+    """Scale or shift of a normalisation: it descends too, and stays at the client where that is asked for."""
+    BUFFER = "buffer"
+    """Numbers that the module moves by itself, such as means and variances of batch normalisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPart:
+    """A parameter or a buffer of a module of one's own."""
+
+    name: Annotated[str, MaxLength(256)]
+    """As the module names it."""
+    shape: Annotated[tuple[int, ...], MaxLength(8), Range(1, 100_000_000)]
+    """Empty: a number."""
+    role: PartRole
+
+    @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +95,17 @@ class NetworkSpec:
     num_parameters: Annotated[int, Dim("P"), Range(1, MAX_PARAMETERS)]
     """Follows from the rest, stated so that both ends can check it."""
     batch_norm: bool = False
-    """Whether hidden layers are normalised over the rows of a batch before ReLU (Ioffe & Szegedy, 2015)."""
+    """Whether hidden layers are normalised over the rows of a batch before ReLU (Ioffe & Szegedy, 2015). Of a module of
+    one's own: whether it has a normalisation or buffers."""
+    name: Annotated[str, MaxLength(63)] = ""
+    """Of a module of one's own: how the client files call it; else empty."""
+    parts: Annotated[tuple[NetworkPart, ...], MaxLength(65536)] = ()
+    """Of a module of one's own, in the order of their numbers among the parameters; else empty."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a module of the clients' own."""
+        return self.kind is NetworkKind.OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +148,8 @@ def make_network_spec(
     Raises:
         ConfigError: The parts do not fit; names the key of the job's `method.network` table.
     """
+    if kind is NetworkKind.OWN:
+        raise ConfigError('method.network: kind = "own" is known once the clients have told of it')
     if kind is NetworkKind.CNN:
         if len(image) != 3 or math.prod(image) != num_columns:
             raise ConfigError(
@@ -132,6 +173,35 @@ def make_network_spec(
     return NetworkSpec(kind, task, num_columns, num_outputs, widths, image, count, batch_norm)
 
 
+def own_network_spec(
+    name: str, task: LearningTask, num_columns: int, num_outputs: int, parts: tuple[NetworkPart, ...]
+) -> NetworkSpec:
+    """The specification of a module of the clients' own, which has these parts.
+
+    Raises:
+        ConfigError: It has no parameters, or too many, or two parts of one name.
+    """
+    count = sum(part.size for part in parts)
+    if not any(part.role is not PartRole.BUFFER for part in parts) or count > MAX_PARAMETERS:
+        raise ConfigError(f"network {name!r} has {count} parameters; want from 1 to {MAX_PARAMETERS}")
+    if len({part.name for part in parts}) < len(parts):
+        raise ConfigError(f"network {name!r} has two parts of one name")
+    moved = any(part.role is not PartRole.WEIGHT for part in parts)
+    return NetworkSpec(NetworkKind.OWN, task, num_columns, num_outputs, (), (), count, moved, name, parts)
+
+
+def check_spec(spec: NetworkSpec) -> None:
+    """Check that a specification belongs together.
+
+    Raises:
+        ConfigError: It contradicts itself.
+    """
+    if not spec.is_own:
+        layout(spec)
+    elif spec != own_network_spec(spec.name, spec.task, spec.num_columns, spec.num_outputs, spec.parts):
+        raise ConfigError(f"network {spec.name!r}: its specification contradicts itself")
+
+
 @functools.lru_cache(maxsize=64)
 def layout(spec: NetworkSpec) -> tuple[Layer, ...]:
     """List the layers in the order of their parameters.
@@ -149,6 +219,11 @@ def layout(spec: NetworkSpec) -> tuple[Layer, ...]:
 
 def norm_entries(spec: NetworkSpec) -> tuple[Mask, Mask]:
     """Say which parameters belong to batch normalisation, shape (P,), and which of these are means and variances."""
+    if spec.is_own:
+        return (
+            _of_parts(spec, lambda part: part.role is not PartRole.WEIGHT),
+            _of_parts(spec, lambda part: part.role is PartRole.BUFFER),
+        )
     norm: list[Mask] = []
     statistics: list[Mask] = []
     for layer in layout(spec):
@@ -160,6 +235,8 @@ def norm_entries(spec: NetworkSpec) -> tuple[Mask, Mask]:
 
 def decayed_entries(spec: NetworkSpec) -> Mask:
     """Say which parameters weight decay shrinks, shape (P,): weights, and neither biases nor normalisation."""
+    if spec.is_own:
+        return _of_parts(spec, lambda part: part.role is PartRole.WEIGHT and len(part.shape) > 1)
     return np.concatenate([np.full(size, i == 0) for layer in layout(spec) for i, size in enumerate(layer.sizes)])
 
 
@@ -194,6 +271,10 @@ def initial_parameters(spec: NetworkSpec, seed: int, class_order: Sequence[int] 
     return np.concatenate(parts)
 
 
+def _of_parts(spec: NetworkSpec, holds: Callable[[NetworkPart], bool]) -> Mask:
+    return np.concatenate([np.full(part.size, holds(part)) for part in spec.parts])
+
+
 def _layers(
     kind: NetworkKind,
     num_columns: int,
@@ -216,12 +297,21 @@ def _layers(
     return (*found, Layer((num_outputs, inputs), False))
 
 
+def spec_facts(spec: NetworkSpec) -> dict[str, Any]:
+    """What a model's file holds of a specification; `read_spec` reads it."""
+    facts = asdict(spec)
+    if not spec.is_own:  # as releases without modules of one's own have it
+        del facts["name"], facts["parts"]
+    return facts
+
+
 def read_spec(facts: Mapping[str, Any]) -> NetworkSpec:
-    """A specification from the fields that a model's file holds, as `dataclasses.asdict` has them.
+    """A specification from the fields that `spec_facts` wrote.
 
     Raises:
         ValueError, KeyError, TypeError: They are not those of a network.
     """
     widths, image = tuple(facts["widths"]), tuple(facts["image"])
     kind, task = NetworkKind(facts["kind"]), LearningTask(facts["task"])
-    return NetworkSpec(**{**facts, "kind": kind, "task": task, "widths": widths, "image": image})
+    parts = tuple(NetworkPart(p["name"], tuple(p["shape"]), PartRole(p["role"])) for p in facts.get("parts", ()))
+    return NetworkSpec(**{**facts, "kind": kind, "task": task, "widths": widths, "image": image, "parts": parts})

@@ -6,8 +6,10 @@ products, convolutions grouped ones, so that a client trains the models of a hun
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from kernfed import rng
@@ -29,11 +31,17 @@ from kernfed.models.network_spec import (
 )
 from kernfed.tensors import threads
 from kernfed.tensors.links import linked
+from kernfed.tensors.modules import module_dtype, module_gradients, module_outputs, seeded
 from kernfed.tensors.rows_behind import RowsBehind
 
 
-def dtype_of(spec: NetworkSpec) -> torch.dtype:
-    """Type that networks compute in: float64, but float32 for convolutions, which are slow in float64."""
+def dtype_of(spec: NetworkSpec, module: nn.Module | None = None) -> torch.dtype:
+    """Type that networks compute in: float64, but float32 for convolutions, which are slow in float64.
+
+    A module of one's own computes in that of its parameters.
+    """
+    if module is not None:
+        return module_dtype(module)
     return torch.float32 if spec.kind is NetworkKind.CNN else torch.float64
 
 
@@ -80,9 +88,10 @@ def outputs(
     return hidden
 
 
-def scores(spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
+def scores(spec: NetworkSpec, parameters: Tensor, x: Tensor, module: nn.Module | None = None) -> Tensor:
     """Compute predictions in the units of encoded targets, shape (N, n, C): numbers, or probabilities of classes."""
-    return linked(TASKS[spec.task].link, outputs(spec, parameters, x))
+    told = outputs(spec, parameters, x) if module is None else module_outputs(module, spec, parameters, x)
+    return linked(TASKS[spec.task].link, told)
 
 
 def losses(spec: NetworkSpec, parameters: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -124,14 +133,23 @@ def gradients(
     y: Tensor,
     weights: Tensor | None = None,
     behind: RowsBehind | None = None,
+    module: nn.Module | None = None,
 ) -> Tensor:
     """Compute the gradient of every network's loss, shape (N, P); the first arguments are those of `losses`.
 
     Where fewer rows stand behind a number of it than `behind` asks for (`kernfed.tensors.rows_behind`), it is 0.
 
     Batch normalisation is over these rows. For its means and variances among the parameters the result holds how far
-    they are from those of the rows, so that a step of `NORM_RATE` against it follows them.
+    they are from those of the rows, so that a step of `NORM_RATE` against it follows them. Of a module of one's own it
+    holds how the module moves its buffers; see `kernfed.tensors.modules`.
     """
+    if module is not None:
+
+        def loss(i: int, told: Tensor) -> Tensor:
+            return _losses(spec, told[None], y, None if weights is None else weights[i : i + 1]).sum()
+
+        with threads.suited(_largest(spec, x.shape[0])):
+            return module_gradients(module, spec, parameters, x, loss, behind)
     wanted = parameters.detach().requires_grad_(True)
     seen: list[Tensor] | None = [] if spec.batch_norm else None
     # The networks share no parameter: the gradient of the sum holds the gradient of each.
@@ -149,6 +167,10 @@ def gradients(
 
 def _largest(spec: NetworkSpec, rows: int) -> int:
     """Numbers in the largest layer's outputs, of the rows of all networks; convolutions are large at any size."""
+    if spec.is_own:
+        deep = any(len(part.shape) > 2 for part in spec.parts)
+        widest = max(spec.num_columns, *(part.shape[0] for part in spec.parts if part.shape))
+        return threads.LARGE if deep else rows * widest
     if spec.kind is NetworkKind.CNN:
         return threads.LARGE
     return rows * max(spec.num_columns, *(layer.num_outputs for layer in layout(spec)))
@@ -169,6 +191,7 @@ def train(
     block: Integers | None = None,
     behind: RowsBehind | None = None,
     proximal: float = 0.0,
+    module: nn.Module | None = None,
 ) -> Tensor:
     """Take gradient steps from each network on the same rows.
 
@@ -186,6 +209,7 @@ def train(
         block: Number of each row's block, none of which a batch divides; unset: rows are drawn one by one.
         behind: A parameter behind whose gradient too few rows stand keeps its value in a step, as in `gradients`.
         proximal: μ of loss + (μ/2) |θ - θ_0|², θ_0 the networks that came, without means and variances.
+        module: Of one's own, where the network is one.
 
     Returns:
         Shape (N, P).
@@ -197,21 +221,22 @@ def train(
     drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block)
     decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
     pull = torch.from_numpy(~norm_entries(spec)[1]).to(parameters) * proximal
+    rates = torch.full_like(pull, learning_rate)
+    rates[torch.from_numpy(norm_entries(spec)[1]).to(x.device)] = NORM_RATE
     whole = batch_size == 0 or batch_size >= x.shape[0]
-    for _ in range(num_steps):
-        rows_x, rows_y, rows_w = x, y, weights
-        if not whole:
-            rows = torch.from_numpy(next(drawn)).to(x.device)
-            rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
-        gradient = gradients(spec, current, rows_x, rows_y, rows_w, behind)
-        if proximal:
-            gradient = gradient + pull * (current - parameters)
-        if spec.batch_norm:
-            statistics = torch.from_numpy(norm_entries(spec)[1]).to(x.device)
-            step = current * decay + gradient
-            current = current - torch.where(statistics, NORM_RATE, learning_rate) * step
-        else:
-            current = current * (1.0 - learning_rate * decay) - learning_rate * gradient
+    with nullcontext() if module is None else seeded(seed):
+        for _ in range(num_steps):
+            rows_x, rows_y, rows_w = x, y, weights
+            if not whole:
+                rows = torch.from_numpy(next(drawn)).to(x.device)
+                rows_x, rows_y, rows_w = x[rows], y[rows], None if weights is None else weights[:, rows]
+            gradient = gradients(spec, current, rows_x, rows_y, rows_w, behind, module)
+            if proximal:
+                gradient = gradient + pull * (current - parameters)
+            if spec.batch_norm:
+                current = current - rates * (current * decay + gradient)
+            else:
+                current = current * (1.0 - learning_rate * decay) - learning_rate * gradient
     if not bool(torch.isfinite(current).all()):
         raise DivergedError(
             f"local steps of learning rate {learning_rate:g} on networks left the range of numbers: columns may lack a "

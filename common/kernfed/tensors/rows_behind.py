@@ -44,7 +44,10 @@ class RowsBehind:
         self, gradient: Tensor, spec: NetworkSpec, parameters: Tensor, inputs: Sequence[Tensor], found: Tensor
     ) -> Tensor:
         """The gradient (N, P), 0 where fewer rows stand behind it; the other arguments are those of `enough_rows`."""
-        enough = enough_rows(spec, parameters, inputs, found, self.least)
+        return self.counted(enough_rows(spec, parameters, inputs, found, self.least), gradient)
+
+    def counted(self, enough: Tensor, gradient: Tensor) -> Tensor:
+        """The gradient (N, P), 0 where `enough` (N, P) says that too few rows stand behind it; counts these."""
         self.num_kept += float((~enough & (gradient != 0)).sum())
         self.num += gradient.numel()
         return torch.where(enough, gradient, 0.0)
@@ -111,7 +114,7 @@ def _enough(
             else:
                 passed, came = size.float().transpose(1, 2), given.float()
                 least = rows if i == len(layers) - 1 else of_pairs
-                of_weights = _stand(passed @ came, passed.square() @ came.square(), least)
+                of_weights = stand(passed @ came, passed.square() @ came.square(), least)
             if i and not layers[i - 1].is_convolution:
                 size = _of_paths(layer, layers[i - 1], weights[i], weights[i - 1], size, given)
         normed = [enough, enough, torch.ones_like(enough), torch.ones_like(enough)] if layer.norm else []
@@ -135,9 +138,9 @@ def _of_paths(
 
 def _behind_units(size: Tensor, rows: float) -> Tensor:
     """Whether so many rows stand behind sums of sizes (N, n, k), shape (N, k)."""
-    return _stand(size.sum(dim=1), size.square().sum(dim=1), rows)
+    return stand(size.sum(dim=1), size.square().sum(dim=1), rows)
 
 
-def _stand(sums: Tensor, squares: Tensor, rows: float) -> Tensor:
+def stand(sums: Tensor, squares: Tensor, rows: float) -> Tensor:
     """Whether so many rows stand behind sums; none stand behind what left the range of numbers, at either end."""
     return (sums >= (rows * squares).sqrt()) & (squares > 0) & (squares < torch.inf)

@@ -26,45 +26,49 @@ from kernfed.v1 import data_pb2 as kernfed_dot_v1_dot_data__pb2
 from kernfed.v1 import tensor_pb2 as kernfed_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\xd1\x01\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"_\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x02 \x01(\x08\"\\\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tkept_back\x18\x03 \x01(\x01\"\xe9\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x11\n\tnum_folds\x18\x08 \x01(\x04\x12\x0c\n\x04held\x18\t \x03(\x04\"\x87\x01\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07weights\x18\x03 \x03(\x01\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\t\"\xbd\x03\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04\x12\x12\n\nown_centre\x18\r \x03(\x01\x12\x12\n\nown_spread\x18\x0e \x03(\x01\x12\x19\n\x11own_target_centre\x18\x0f \x03(\x01\x12\x19\n\x11own_target_spread\x18\x10 \x03(\x01\x12\x11\n\tnum_folds\x18\x11 \x01(\x04\"j\n\rPersonalStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"N\n\x14PersonalStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\x81\x01\n\rNetworkScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\ncovariance\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_scored\x18\x04 \x01(\x04\"\x91\x01\n\x14ScoreNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\x12\x16\n\x0enum_candidates\x18\x04 \x01(\x04\"X\n\x0fWatchedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07watched\x18\x03 \x01(\x08\"y\n\x14WatchNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04*p\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kernfed/v1/personal_training.proto\x12\nkernfed.v1\x1a\x15kernfed/v1/data.proto\x1a\x17kernfed/v1/tensor.proto\"\x87\x02\n\x0bNetworkSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kernfed.v1.NetworkKind\x12&\n\x04task\x18\x02 \x01(\x0e\x32\x18.kernfed.v1.LearningTask\x12\x13\n\x0bnum_columns\x18\x03 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x04 \x01(\x04\x12\x0e\n\x06widths\x18\x05 \x03(\x04\x12\r\n\x05image\x18\x06 \x03(\x04\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04\x12\x12\n\nbatch_norm\x18\x08 \x01(\x08\x12\x0c\n\x04name\x18\t \x01(\t\x12&\n\x05parts\x18\n \x03(\x0b\x32\x17.kernfed.v1.NetworkPart\"D\n\rPersonalSteps\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12!\n\x05steps\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"_\n\x14PersonalStepsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12%\n\tresiduals\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10PersonalProducts\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08products\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"c\n\x17PersonalProductsRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12&\n\ndirections\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x03 \x01(\x08\"J\n\x10KeepModelRequest\x12#\n\x07weights\x18\x01 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tintercept\x18\x02 \x01(\x08\"\\\n\x0fTrainedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tkept_back\x18\x03 \x01(\x01\"\xe9\x01\n\x14TrainNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x15\n\rlearning_rate\x18\x03 \x01(\x01\x12\x11\n\tnum_steps\x18\x04 \x01(\x04\x12\x12\n\nbatch_size\x18\x05 \x01(\x04\x12\x14\n\x0cweight_decay\x18\x06 \x01(\x01\x12\x0c\n\x04seed\x18\x07 \x01(\x04\x12\x11\n\tnum_folds\x18\x08 \x01(\x04\x12\x0c\n\x04held\x18\t \x03(\x04\"\x87\x01\n\x12KeepNetworkRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12&\n\nparameters\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07weights\x18\x03 \x03(\x01\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\t\"\xbd\x03\n\x17\x45valuateNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08personal\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12%\n\tfederated\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12!\n\x05start\x18\x04 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x14\n\x0clocal_rounds\x18\x05 \x01(\x04\x12\x0c\n\x04\x61\x64\x61m\x18\x06 \x01(\x08\x12\x11\n\tstep_size\x18\x07 \x01(\x01\x12\x15\n\rlearning_rate\x18\x08 \x01(\x01\x12\x11\n\tnum_steps\x18\t \x01(\x04\x12\x12\n\nbatch_size\x18\n \x01(\x04\x12\x14\n\x0cweight_decay\x18\x0b \x01(\x01\x12\x0c\n\x04seed\x18\x0c \x01(\x04\x12\x12\n\nown_centre\x18\r \x03(\x01\x12\x12\n\nown_spread\x18\x0e \x03(\x01\x12\x19\n\x11own_target_centre\x18\x0f \x03(\x01\x12\x19\n\x11own_target_spread\x18\x10 \x03(\x01\x12\x11\n\tnum_folds\x18\x11 \x01(\x04\"j\n\rPersonalStart\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12#\n\x07weights\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\"\n\x06moment\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\"N\n\x14PersonalStartRequest\x12\r\n\x05ridge\x18\x01 \x01(\x01\x12\x12\n\nnum_inputs\x18\x02 \x01(\x04\x12\x13\n\x0bnum_outputs\x18\x03 \x01(\x04\"\x81\x01\n\rNetworkScores\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12&\n\ncovariance\x18\x03 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x12\n\nnum_scored\x18\x04 \x01(\x04\"\x91\x01\n\x14ScoreNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\x12\x16\n\x0enum_candidates\x18\x04 \x01(\x04\"X\n\x0fWatchedNetworks\x12\x10\n\x08num_rows\x18\x01 \x01(\x04\x12\"\n\x06losses\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x0f\n\x07watched\x18\x03 \x01(\x08\"y\n\x14WatchNetworksRequest\x12(\n\x07network\x18\x01 \x01(\x0b\x32\x17.kernfed.v1.NetworkSpec\x12$\n\x08networks\x18\x02 \x01(\x0b\x32\x12.kernfed.v1.Tensor\x12\x11\n\tnum_folds\x18\x03 \x01(\x04\"N\n\x0bNetworkPart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\"\n\x04role\x18\x03 \x01(\x0e\x32\x14.kernfed.v1.PartRole*\x86\x01\n\x0bNetworkKind\x12\x1c\n\x18NETWORK_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13NETWORK_KIND_LINEAR\x10\x01\x12\x14\n\x10NETWORK_KIND_MLP\x10\x02\x12\x14\n\x10NETWORK_KIND_CNN\x10\x03\x12\x14\n\x10NETWORK_KIND_OWN\x10\x04*e\n\x08PartRole\x12\x19\n\x15PART_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10PART_ROLE_WEIGHT\x10\x01\x12\x12\n\x0ePART_ROLE_NORM\x10\x02\x12\x14\n\x10PART_ROLE_BUFFER\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernfed.v1.personal_training_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NETWORKKIND']._serialized_start=2327
-  _globals['_NETWORKKIND']._serialized_end=2439
+  _globals['_NETWORKKIND']._serialized_start=2462
+  _globals['_NETWORKKIND']._serialized_end=2596
+  _globals['_PARTROLE']._serialized_start=2598
+  _globals['_PARTROLE']._serialized_end=2699
   _globals['_NETWORKSPEC']._serialized_start=99
-  _globals['_NETWORKSPEC']._serialized_end=308
-  _globals['_PERSONALSTEPS']._serialized_start=310
-  _globals['_PERSONALSTEPS']._serialized_end=378
-  _globals['_PERSONALSTEPSREQUEST']._serialized_start=380
-  _globals['_PERSONALSTEPSREQUEST']._serialized_end=475
-  _globals['_PERSONALPRODUCTS']._serialized_start=477
-  _globals['_PERSONALPRODUCTS']._serialized_end=551
-  _globals['_PERSONALPRODUCTSREQUEST']._serialized_start=553
-  _globals['_PERSONALPRODUCTSREQUEST']._serialized_end=652
-  _globals['_KEEPMODELREQUEST']._serialized_start=654
-  _globals['_KEEPMODELREQUEST']._serialized_end=728
-  _globals['_TRAINEDNETWORKS']._serialized_start=730
-  _globals['_TRAINEDNETWORKS']._serialized_end=822
-  _globals['_TRAINNETWORKSREQUEST']._serialized_start=825
-  _globals['_TRAINNETWORKSREQUEST']._serialized_end=1058
-  _globals['_KEEPNETWORKREQUEST']._serialized_start=1061
-  _globals['_KEEPNETWORKREQUEST']._serialized_end=1196
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1199
-  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1644
-  _globals['_PERSONALSTART']._serialized_start=1646
-  _globals['_PERSONALSTART']._serialized_end=1752
-  _globals['_PERSONALSTARTREQUEST']._serialized_start=1754
-  _globals['_PERSONALSTARTREQUEST']._serialized_end=1832
-  _globals['_NETWORKSCORES']._serialized_start=1835
-  _globals['_NETWORKSCORES']._serialized_end=1964
-  _globals['_SCORENETWORKSREQUEST']._serialized_start=1967
-  _globals['_SCORENETWORKSREQUEST']._serialized_end=2112
-  _globals['_WATCHEDNETWORKS']._serialized_start=2114
-  _globals['_WATCHEDNETWORKS']._serialized_end=2202
-  _globals['_WATCHNETWORKSREQUEST']._serialized_start=2204
-  _globals['_WATCHNETWORKSREQUEST']._serialized_end=2325
+  _globals['_NETWORKSPEC']._serialized_end=362
+  _globals['_PERSONALSTEPS']._serialized_start=364
+  _globals['_PERSONALSTEPS']._serialized_end=432
+  _globals['_PERSONALSTEPSREQUEST']._serialized_start=434
+  _globals['_PERSONALSTEPSREQUEST']._serialized_end=529
+  _globals['_PERSONALPRODUCTS']._serialized_start=531
+  _globals['_PERSONALPRODUCTS']._serialized_end=605
+  _globals['_PERSONALPRODUCTSREQUEST']._serialized_start=607
+  _globals['_PERSONALPRODUCTSREQUEST']._serialized_end=706
+  _globals['_KEEPMODELREQUEST']._serialized_start=708
+  _globals['_KEEPMODELREQUEST']._serialized_end=782
+  _globals['_TRAINEDNETWORKS']._serialized_start=784
+  _globals['_TRAINEDNETWORKS']._serialized_end=876
+  _globals['_TRAINNETWORKSREQUEST']._serialized_start=879
+  _globals['_TRAINNETWORKSREQUEST']._serialized_end=1112
+  _globals['_KEEPNETWORKREQUEST']._serialized_start=1115
+  _globals['_KEEPNETWORKREQUEST']._serialized_end=1250
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_start=1253
+  _globals['_EVALUATENETWORKSREQUEST']._serialized_end=1698
+  _globals['_PERSONALSTART']._serialized_start=1700
+  _globals['_PERSONALSTART']._serialized_end=1806
+  _globals['_PERSONALSTARTREQUEST']._serialized_start=1808
+  _globals['_PERSONALSTARTREQUEST']._serialized_end=1886
+  _globals['_NETWORKSCORES']._serialized_start=1889
+  _globals['_NETWORKSCORES']._serialized_end=2018
+  _globals['_SCORENETWORKSREQUEST']._serialized_start=2021
+  _globals['_SCORENETWORKSREQUEST']._serialized_end=2166
+  _globals['_WATCHEDNETWORKS']._serialized_start=2168
+  _globals['_WATCHEDNETWORKS']._serialized_end=2256
+  _globals['_WATCHNETWORKSREQUEST']._serialized_start=2258
+  _globals['_WATCHNETWORKSREQUEST']._serialized_end=2379
+  _globals['_NETWORKPART']._serialized_start=2381
+  _globals['_NETWORKPART']._serialized_end=2459
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,8 @@ class _NetworkKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """Like LeNet-5: two convolutions 5 x 5 (the first padded) of `widths[0:2]` channels, each with ReLU and max pooling
     by 2, then dense layers of the other widths with ReLU.
     """
+    NETWORK_KIND_OWN: _NetworkKind.ValueType  # 4
+    """A module of the clients' own, which their files name; `parts` says what its parameters are."""
 
 class NetworkKind(_NetworkKind, metaclass=_NetworkKindEnumTypeWrapper):
     """Architectures."""
@@ -51,7 +53,37 @@ NETWORK_KIND_CNN: NetworkKind.ValueType  # 3
 """Like LeNet-5: two convolutions 5 x 5 (the first padded) of `widths[0:2]` channels, each with ReLU and max pooling
 by 2, then dense layers of the other widths with ReLU.
 """
+NETWORK_KIND_OWN: NetworkKind.ValueType  # 4
+"""A module of the clients' own, which their files name; `parts` says what its parameters are."""
 Global___NetworkKind: typing_extensions.TypeAlias = NetworkKind
+
+class _PartRole:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PartRoleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PartRole.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PART_ROLE_UNSPECIFIED: _PartRole.ValueType  # 0
+    """Never sent; refused."""
+    PART_ROLE_WEIGHT: _PartRole.ValueType  # 1
+    """A parameter that descends; weight decay shrinks it where it has two dimensions or more."""
+    PART_ROLE_NORM: _PartRole.ValueType  # 2
+    """Scale or shift of a normalisation: it descends too, and stays at the client where that is asked for."""
+    PART_ROLE_BUFFER: _PartRole.ValueType  # 3
+    """Numbers that the module moves by itself, such as means and variances of batch normalisation."""
+
+class PartRole(_PartRole, metaclass=_PartRoleEnumTypeWrapper):
+    """What a part of a module of one's own is to training."""
+
+PART_ROLE_UNSPECIFIED: PartRole.ValueType  # 0
+"""Never sent; refused."""
+PART_ROLE_WEIGHT: PartRole.ValueType  # 1
+"""A parameter that descends; weight decay shrinks it where it has two dimensions or more."""
+PART_ROLE_NORM: PartRole.ValueType  # 2
+"""Scale or shift of a normalisation: it descends too, and stays at the client where that is asked for."""
+PART_ROLE_BUFFER: PartRole.ValueType  # 3
+"""Numbers that the module moves by itself, such as means and variances of batch normalisation."""
+Global___PartRole: typing_extensions.TypeAlias = PartRole
 
 @typing.final
 class NetworkSpec(google.protobuf.message.Message):
@@ -67,6 +99,8 @@ class NetworkSpec(google.protobuf.message.Message):
     IMAGE_FIELD_NUMBER: builtins.int
     NUM_PARAMETERS_FIELD_NUMBER: builtins.int
     BATCH_NORM_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
     kind: Global___NetworkKind.ValueType
     """Architectures."""
     task: kernfed.v1.data_pb2.LearningTask.ValueType
@@ -78,7 +112,11 @@ class NetworkSpec(google.protobuf.message.Message):
     num_parameters: builtins.int
     """Follows from the rest, stated so that both ends can check it. From 1 to 100,000,000. Binds P."""
     batch_norm: builtins.bool
-    """Whether hidden layers are normalised over the rows of a batch before ReLU (Ioffe & Szegedy, 2015)."""
+    """Whether hidden layers are normalised over the rows of a batch before ReLU (Ioffe & Szegedy, 2015). Of a module of
+    one's own: whether it has a normalisation or buffers.
+    """
+    name: builtins.str
+    """Of a module of one's own: how the client files call it; else empty. At most 63 characters."""
     @property
     def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths of the hidden layers; of a cnn first two numbers of channels. From 1 to 100,000. At most 16 items."""
@@ -86,6 +124,10 @@ class NetworkSpec(google.protobuf.message.Message):
     @property
     def image(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Channels, height and width of a row that is an image (cnn), else empty. From 1 to 100,000. At most 3 items."""
+
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NetworkPart]:
+        """Of a module of one's own, in the order of their numbers among the parameters; else empty. At most 65,536 items."""
 
     def __init__(
         self,
@@ -98,8 +140,10 @@ class NetworkSpec(google.protobuf.message.Message):
         image: collections.abc.Iterable[builtins.int] | None = ...,
         num_parameters: builtins.int = ...,
         batch_norm: builtins.bool = ...,
+        name: builtins.str = ...,
+        parts: collections.abc.Iterable[Global___NetworkPart] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["batch_norm", b"batch_norm", "image", b"image", "kind", b"kind", "num_columns", b"num_columns", "num_outputs", b"num_outputs", "num_parameters", b"num_parameters", "task", b"task", "widths", b"widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batch_norm", b"batch_norm", "image", b"image", "kind", b"kind", "name", b"name", "num_columns", b"num_columns", "num_outputs", b"num_outputs", "num_parameters", b"num_parameters", "parts", b"parts", "task", b"task", "widths", b"widths"]) -> None: ...
 
 Global___NetworkSpec: typing_extensions.TypeAlias = NetworkSpec
 
@@ -654,3 +698,31 @@ class WatchNetworksRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["network", b"network", "networks", b"networks", "num_folds", b"num_folds"]) -> None: ...
 
 Global___WatchNetworksRequest: typing_extensions.TypeAlias = WatchNetworksRequest
+
+@typing.final
+class NetworkPart(google.protobuf.message.Message):
+    """A parameter or a buffer of a module of one's own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    SHAPE_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """As the module names it. At most 256 characters."""
+    role: Global___PartRole.ValueType
+    """What a part of a module of one's own is to training."""
+    @property
+    def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Empty: a number. From 1 to 100,000,000. At most 8 items."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        shape: collections.abc.Iterable[builtins.int] | None = ...,
+        role: Global___PartRole.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "role", b"role", "shape", b"shape"]) -> None: ...
+
+Global___NetworkPart: typing_extensions.TypeAlias = NetworkPart

@@ -9,6 +9,7 @@ import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import kernfed.v1.data_pb2
 import kernfed.v1.features_pb2
 import kernfed.v1.personal_training_pb2
 import kernfed.v1.tensor_pb2
@@ -1555,3 +1556,68 @@ class SpectraRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["mapped", b"mapped", "num_values", b"num_values"]) -> None: ...
 
 Global___SpectraRequest: typing_extensions.TypeAlias = SpectraRequest
+
+@typing.final
+class OwnNetworkDescribed(google.protobuf.message.Message):
+    """Parts of the module that a client's file names, and where its training starts."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUM_ROWS_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
+    FINGERPRINT_FIELD_NUMBER: builtins.int
+    num_rows: builtins.int
+    """Training rows of the client; must equal what the client stated in its DataDescription. From 0 to 2^53."""
+    fingerprint: builtins.str
+    """Of what else the module holds and training leaves as it is. At most 256 characters."""
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[kernfed.v1.personal_training_pb2.NetworkPart]:
+        """In the order of their numbers. At most 65,536 items."""
+
+    @property
+    def start(self) -> kernfed.v1.tensor_pb2.Tensor:
+        """Drawn by the job's seed, or those of a file of weights. Shape (Q)."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: builtins.int = ...,
+        parts: collections.abc.Iterable[kernfed.v1.personal_training_pb2.NetworkPart] | None = ...,
+        start: kernfed.v1.tensor_pb2.Tensor | None = ...,
+        fingerprint: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["fingerprint", b"fingerprint", "num_rows", b"num_rows", "parts", b"parts", "start", b"start"]) -> None: ...
+
+Global___OwnNetworkDescribed: typing_extensions.TypeAlias = OwnNetworkDescribed
+
+@typing.final
+class DescribeOwnNetworkRequest(google.protobuf.message.Message):
+    """Make the module of one's own that the job names, and tell of its parts and its first weights."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: builtins.int
+    NUM_COLUMNS_FIELD_NUMBER: builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    source: builtins.str
+    """How the client files call it. At most 63 characters."""
+    num_columns: builtins.int
+    """Columns of a row. From 1 to 1,000,000."""
+    num_outputs: builtins.int
+    """Outputs of the job. From 1 to 1,000,000."""
+    task: kernfed.v1.data_pb2.LearningTask.ValueType
+    """Of the job."""
+    def __init__(
+        self,
+        *,
+        source: builtins.str = ...,
+        num_columns: builtins.int = ...,
+        num_outputs: builtins.int = ...,
+        task: kernfed.v1.data_pb2.LearningTask.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["num_columns", b"num_columns", "num_outputs", b"num_outputs", "source", b"source", "task", b"task"]) -> None: ...
+
+Global___DescribeOwnNetworkRequest: typing_extensions.TypeAlias = DescribeOwnNetworkRequest

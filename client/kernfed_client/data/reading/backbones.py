@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from kernfed.errors import ConfigError, DataError
 from kernfed.jobs.client_models import BackboneSection
+from kernfed.models.tensors.site_network import import_object, load_weights
 
 Features = npt.NDArray[np.float32]
 Images = npt.NDArray[np.uint8]
@@ -142,11 +141,7 @@ def _sentence_encoder(module: Any, section: BackboneSection) -> Callable[[Any], 
 
 def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
     key = f"[backbones.{name}] of the client file"
-    package, _, attribute = what.rpartition(".")
-    try:
-        make = getattr(importlib.import_module(package), attribute)
-    except (ImportError, AttributeError, ValueError) as err:
-        raise ConfigError(f"{key}: {what} cannot be imported here ({err}); install its package") from err
+    make = import_object(what, key)
     try:
         with torch.random.fork_rng():
             torch.manual_seed(section.seed)
@@ -156,20 +151,8 @@ def _torch_module(name: str, what: str, section: BackboneSection) -> nn.Module:
     if not isinstance(module, torch.nn.Module):
         raise ConfigError(f"{key}: {what} gives no torch.nn.Module")
     if section.weights is not None:
-        _load_weights(module, section, key)
+        load_weights(module, section.weights, key)
     return module
-
-
-def _load_weights(module: nn.Module, section: BackboneSection, key: str) -> None:
-    path = section.weights
-    assert path is not None  # noqa: S101  # the caller looked
-    try:
-        module.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError, TypeError, AttributeError) as err:
-        raise ConfigError(
-            f"{key}: weights {path.name} cannot be read or do not fit the module: {err}; a state_dict is "
-            "saved for kernfed with safetensors.torch.save_file"
-        ) from err
 
 
 def _timm_module(name: str, what: str, section: BackboneSection) -> nn.Module:

@@ -13,7 +13,7 @@ from kernfed.maths.folds import sums_of_deviations
 from kernfed.methods.reweight.choice_messages import Compared, CompareLinearRequest, CompareNetworksRequest
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.methods.reweight.state import ratios_of, rows_apart
-from kernfed_client.models.small_network import OwnNetwork, check_network
+from kernfed_client.models.small_network import OwnNetwork, module_of
 from kernfed_client.steps.evaluation import encode_targets, predict
 
 
@@ -35,10 +35,11 @@ def compare_linear(job: LocalJob, request: CompareLinearRequest) -> Compared:
 
 def compare_networks(job: LocalJob, request: CompareNetworksRequest) -> Compared:
     """Losses of two networks, in the units of the targets, or of the classes' probabilities."""
-    check_network(job, request.network)
+    module = module_of(job, request.network)
     apart = rows_apart(job)
     mean, deviation = (np.asarray(array, np.float64) for array in (request.scale.mean, request.scale.deviation))
-    networks = [OwnNetwork(request.network, p, mean, deviation) for p in np.array(request.networks, dtype=np.float64)]
+    parameters = np.array(request.networks, dtype=np.float64)
+    networks = [OwnNetwork(request.network, p, mean, deviation, module) for p in parameters]
     scores = [network.scores(job, job.x_train[apart]) for network in networks] if apart.any() else []
     tested = [network.scores(job) for network in networks] if _num_tested(job) else []
     return _compared(job, request.variant, apart, scores, tested)

@@ -10,7 +10,7 @@ from kernfed_client.data.guards import left_open
 from kernfed_client.data.local_job import LocalJob
 from kernfed_client.foresight import Foresight
 from kernfed_client.methods.reweight.sums_steps import refuse_few_in_sums
-from kernfed_client.models.small_network import refuse_few_of_network
+from kernfed_client.models.small_network import load_own_network, refuse_few_of_network
 
 
 def _reweight(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> Iterator[str]:
@@ -25,6 +25,8 @@ def _reweight(job: LocalJob, file: JobFile, lengthscales: tuple[float, ...]) -> 
         yield from left_open.of_functions(job)
     if settings.trainer != "newton":
         refuse_few_of_network(job)
+        if name := settings.network.own_name:
+            load_own_network(job, name, job.x_train.shape[1], job.num_outputs)
         yield from left_open.of_functions(job)
         yield from left_open.of_networks(job)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kernfed.jobs.client_file import load_client_file
 from kernfed.models.network_model import load_predictor
 from kernfed.models.predictions import STANDARD, Missing, Written, write_predictions
 
@@ -40,13 +41,17 @@ def predict(
     delimiter: DelimiterOption = ",",
     encoding: EncodingOption = "utf-8",
     device: DeviceOption = "cpu",
+    networks: Annotated[
+        Path | None,
+        typer.Option(help="Client file whose [networks.NAME] is the module of a model that is a network of its own."),
+    ] = None,
 ) -> None:
     """Predict the target of each row of a CSV or Parquet file.
 
     The file written has every column of the data as it was, then `prediction`, and `score` (or one `score_CLASS` per
     class): least-squares fits of 0/1 targets, of which the largest decides; they are not probabilities.
     """
-    predictor = load_predictor(model)
+    predictor = load_predictor(model, None if networks is None else load_client_file(networks).networks)
     if note := predictor.job.get("note"):
         typer.echo(f"{model}: {note}", err=True)
     tell_written(

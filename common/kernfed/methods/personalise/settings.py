@@ -13,7 +13,7 @@ from kernfed.federation.messages.data import LearningTask
 from kernfed.methods.personalise.embeddings import View
 from kernfed.methods.personalise.noise import noise_factor
 from kernfed.methods.personalise.q_aggregation.paper import PAPER_FACTOR, PAPER_STEPS
-from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, RIDGE_RULE, NetworkSection, RidgeNumber
+from kernfed.methods.shared_settings import BY_ROWS, MAX_SHARE, RIDGE_RULE, BuiltNetworkSection, RidgeNumber
 from kernfed.section import ACCEPTED, Label, MethodSection, Only, Section, Unused
 
 Positive = Annotated[float, Field(gt=0)]
@@ -186,7 +186,9 @@ class PersonaliseSettings(MethodSection):
     tolerance: Annotated[float, Only(trainer="newton")] = Field(
         1e-8, gt=0, lt=1, description="Certified relative distance at which a model is done."
     )
-    network: Annotated[NetworkSection, Only(trainer="fedavg")] = Field(NetworkSection(), description="What is trained.")
+    network: Annotated[BuiltNetworkSection, Only(trainer="fedavg")] = Field(
+        BuiltNetworkSection(), description="What is trained."
+    )
     learning_rate: Annotated[Positive, Only(trainer="fedavg")] = Field(0.05, description="Of the clients' steps.")
     local_steps: Annotated[int, Only(trainer="fedavg")] = Field(
         1, ge=1, le=100_000, description="Gradient steps of a client in a round."

@@ -15,7 +15,7 @@ from kernfed.methods.reweight.ratio_spec import RatioModel
 from kernfed.methods.reweight.ratios_section import Positive, RatiosSection
 from kernfed.methods.shared_settings import BY_ROWS, NO_RIDGE_ALONE, ChosenRidge, NetworkSection
 from kernfed.models.network_spec import NetworkKind, make_network_spec
-from kernfed.section import MethodSection, Only, Unused
+from kernfed.section import Label, MethodSection, Only, Unused
 
 NETWORK = Only(trainer=("adam", "fedavg"))
 
@@ -23,11 +23,39 @@ NETWORK = Only(trainer=("adam", "fedavg"))
 class NormedNetworkSection(NetworkSection):
     """The network that the trainers `adam` and `fedavg` train, on the standardised columns."""
 
-    batch_norm: Annotated[Literal["none", "average", "own"], Only(kind=("mlp", "cnn"))] = Field(
+    kind: NetworkKind = Field(
+        NetworkKind.MLP, description="linear, mlp, cnn (LeNet), or own: a module that every client file names."
+    )
+    source: Annotated[Label | None, Only(kind="own")] = Field(
+        None, description="The NAME of its [networks.NAME] in the client files."
+    )
+    batch_norm: Annotated[Literal["none", "average", "own"], Only(kind=("mlp", "cnn", "own"))] = Field(
         "none",
         description="Normalise hidden layers over the rows of a batch. average: means and variances "
-        "are averaged over clients; own: each client keeps its normalisation to itself (FedBN), for trainer fedavg.",
+        "are averaged over clients; own: each client keeps its normalisation to itself (FedBN), for trainer fedavg. "
+        "Of kind own: what becomes of the batch normalisation and the buffers that the module has; unset: average.",
     )
+
+    @property
+    def own_name(self) -> str:
+        """See `NetworkSection.own_name`."""
+        return self.source or ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _moving(cls, data: Any) -> Any:
+        """A module of one's own has the buffers that it has."""
+        if isinstance(data, Mapping) and data.get("kind") == NetworkKind.OWN:
+            return {"batch_norm": "average", **data}
+        return data
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.kind is NetworkKind.OWN and self.source is None:
+            raise ValueError('kind = "own" needs source, the NAME of [networks.NAME] in every client file; add it')
+        if self.kind is NetworkKind.OWN and self.batch_norm == "none":
+            raise ValueError('batch_norm = "none" says nothing of a module of one\'s own; use "average" or "own"')
+        return self
 
     @property
     def normed(self) -> bool:
@@ -183,7 +211,7 @@ class ReweightSettings(MethodSection):
     @model_validator(mode="after")
     def _networks_fit(self) -> Self:
         checks = []
-        if self.trainer != "newton":
+        if self.trainer != "newton" and self.network.kind is not NetworkKind.OWN:
             checks.append((self.network.kind, self.network.all_widths, self.network.image, self.network.normed))
         if self.ratios.model is not RatioModel.LINEAR:
             kind = NetworkKind.CNN if self.ratios.model is RatioModel.CNN else NetworkKind.MLP

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
 
 from kernfed.arrays import Floats
+from kernfed.errors import ConfigError
 from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.maths.losses import Link
 from kernfed.models.network_spec import NetworkSpec
@@ -42,7 +44,9 @@ def linear_scores(
     return found
 
 
-def network_scores(x: Floats, network: NetworkSpec, parameters: Floats, device: str) -> Floats:
+def network_scores(
+    x: Floats, network: NetworkSpec, parameters: Floats, device: str, module: nn.Module | None = None
+) -> Floats:
     """Compute the scores of a network's outputs, shape (n, C).
 
     Args:
@@ -50,12 +54,24 @@ def network_scores(x: Floats, network: NetworkSpec, parameters: Floats, device: 
         network: The network.
         parameters: (P,).
         device: Where to compute.
+        module: Of one's own, where the network is one.
+
+    Raises:
+        ConfigError: It is one, and its module is not given.
     """
-    kind = dtype_of(network)
+    if network.is_own and module is None:
+        raise ConfigError(
+            f"this model is network {network.name!r} of the clients' own, and its module is not here; load it with "
+            "the module: kernfed.load_model(FOLDER, network=MODULE), or kernfed predict --networks FILE, a client file "
+            f"with [networks.{network.name}]"
+        )
+    kind = dtype_of(network, module)
+    if module is not None:
+        module.to(device)
     placed = torch.tensor(parameters[None], dtype=kind, device=device)
     parts = []
     with torch.no_grad():
         for part in np.array_split(x, max(1, len(x) // _ROWS)):
-            found = scores(network, placed, torch.tensor(part, dtype=kind, device=device))
+            found = scores(network, placed, torch.tensor(part, dtype=kind, device=device), module)
             parts.append(found[0].double().cpu().numpy())
     return np.concatenate(parts)

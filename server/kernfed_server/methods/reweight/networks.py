@@ -34,6 +34,7 @@ from kernfed_server.jobs.state import State
 from kernfed_server.jobs.updating import note_kept_back
 from kernfed_server.methods.reweight.choice import WEIGHTED, chosen, compare, tell, unweighted_wins
 from kernfed_server.methods.reweight.findings import publish
+from kernfed_server.methods.reweight.own_network import own_network
 from kernfed_server.methods.reweight.reweighting import Reweighting
 
 
@@ -45,7 +46,7 @@ async def train_networks(job: Reweighting) -> Model | None:
     Source: the FTW-ERM paper, Section 2.2: w ← w - η Σ_k g_k, its Adam on the mean of g_k; McMahan et al. (2017); Li et
     al. (2020), FedProx; Reddi et al. (2021), FedAdam and FedYogi.
     """
-    networks = _Networks.begin(job)
+    networks = await _Networks.begin(job)
     settings = job.settings
     networks.leave_by_round()
     async for round_num in job.run.rounds(settings.rounds):
@@ -87,10 +88,14 @@ class _Networks:
     """Whether the unweighted network is the job's."""
 
     @classmethod
-    def begin(cls, job: Reweighting) -> _Networks:
+    async def begin(cls, job: Reweighting) -> _Networks:
         """All variants from the same parameters, or from where an earlier life of the run had come to."""
         section, schema = job.settings.network, job.setup.schema
-        spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=section.normed)
+        if section.own_name:
+            spec, first = await own_network(job)
+        else:
+            spec = section.spec(schema.task, len(schema.features), job.setup.num_outputs, batch_norm=section.normed)
+            first = initial_parameters(spec, job.seed("network"), job.setup.agreed.class_order)
         scale = _target_scale(job)
         if job.run.resumed is not None:
             state = job.run.resumed
@@ -99,7 +104,7 @@ class _Networks:
             plain = bool(found.get("plain", np.zeros(1))[0])
             return cls(job, spec, scale, found["parameters"], adam, found["total"], num_summed, plain)
         count = len(job.variants) + len(job.apart)
-        start = np.tile(initial_parameters(spec, job.seed("network"), job.setup.agreed.class_order), (count, 1))
+        start = np.tile(first, (count, 1))
         return cls(job, spec, scale, start, Adam.start(start.shape), np.zeros_like(start), 0)
 
     async def turn(self, round_num: int) -> float:

@@ -213,3 +213,46 @@ async def test_a_client_predicts_with_its_own_batch_norm(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert "model.safetensors" not in left
     assert len(out.read_text().splitlines()) == 61
+
+
+NETS = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, num_columns, num_outputs, width):
+        super().__init__()
+        self.first, self.norm = nn.Linear(num_columns, width), nn.BatchNorm1d(width)
+        self.last, self.drop = nn.Linear(width, num_outputs), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.last(self.drop(self.norm(self.first(x)).relu()))
+"""
+
+
+async def test_a_module_of_the_sites_own_trains_over_the_network(tmp_path: Path) -> None:
+    """Each client's file names it; the model has the bits of one process, and predicts with a client file's module."""
+    nets = tmp_path / "nets.py"
+    nets.write_text(NETS)
+    lines = dict.fromkeys(NAMES, f'[networks.net]\nsource = "file:{nets}:Net"\nparameters = {{ width = 4 }}\n{ALLOW}')
+    text = job_text(
+        'scope = "own"\ntrainer = "fedavg"\nrounds = 2\nlocal_steps = 2\ncompare = false\n'
+        '[method.network]\nkind = "own"\nsource = "net"'
+    )
+    async with Federation(tmp_path / "fed", csv_of(), settings=lines) as fed:
+        ended = await fed.run(text)
+        assert ended.info.state is JobState.SUCCEEDED, ended.info.error_message
+        out, config = tmp_path / "model", fed.client_folder("ant") / "client.toml"
+        arguments = ["--identity", str(fed.identities.operator), "--coordinator", f"localhost:{fed.ports.federation}"]
+        done = await run_command("kernfed", "job", "fetch", ended.info.job_id, "--out", str(out), *arguments)
+        assert done.returncode == 0, done.stderr
+        alone = await asyncio.to_thread(in_one_process, fed, tmp_path / "sim", text)
+        assert (out / "model.safetensors").read_bytes() == alone
+        (tmp_path / "new.csv").write_text("x1,x0\n0.1,0.2\n")
+        rows = ["--model", str(out), "--data", str(tmp_path / "new.csv"), "--out", str(tmp_path / "predicted.csv")]
+        without = await run_command("kernfed", "predict", *rows)
+        assert without.returncode == 3
+        assert "its module is not here; load it with the module" in without.stderr
+        predicted = await run_command("kernfed", "predict", "--networks", str(config), *rows)
+        assert predicted.returncode == 0, predicted.stderr
+        assert np.isfinite(float((tmp_path / "predicted.csv").read_text().splitlines()[1].split(",")[-1]))
