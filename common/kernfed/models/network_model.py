@@ -25,11 +25,10 @@ from kernfed.models.rows import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import nn
 
     from kernfed.jobs.client_models import SiteNetworkSection
 
-    Module = nn.Module | Callable[[int, int], nn.Module] | Mapping[str, SiteNetworkSection]
+    Module = Callable[..., Any] | Mapping[str, SiteNetworkSection]  # modules are called, and their classes
 
 FORMAT = "kernfed.network-model/1"
 ARRAYS = ("mean", "deviation", "parameters", "target_mean", "target_deviation")
@@ -62,7 +61,7 @@ class NetworkModel:
     job: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[ColumnPlan, ...] = ()
     """Of the table, from which the columns are made; empty: these are its columns."""
-    module: nn.Module | None = None
+    module: Any = None
     """Of a network of the clients' own, without which it does not predict; `with_module` checks it."""
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class NetworkModel:
         Raises:
             ConfigError: The model is of another kind, or the module does not fit it.
         """
-        from kernfed.models.tensors.site_network import fitting_module  # noqa: PLC0415  # the coordinator has no torch
+        from kernfed.models.tensors.predict import fitting_module  # noqa: PLC0415  # the coordinator has no torch
 
         return replace(self, module=fitting_module(self.network, network, int(self.job.get("seed", 0))))
 

@@ -7,6 +7,7 @@ have become. Whole numbers and buffers that a module does not save stay as the m
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,9 @@ from kernfed.tensors.rows_behind import RowsBehind, stand, sure_rows
 Parts = dict[str, Tensor]
 _NUMBERS = 1 << 22
 """Numbers of derivatives by row that are held at a time."""
+
+_DRAWING = threading.RLock()
+"""Held while modules draw: torch has one generator for all threads of a process."""
 
 
 def parts_of(module: nn.Module) -> tuple[NetworkPart, ...]:
@@ -66,8 +70,8 @@ def module_dtype(module: nn.Module) -> torch.dtype:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed what modules draw in training, and leave the generator of others as it was."""
-    with torch.random.fork_rng():
+    """Draw from a seed what modules draw, and leave the generator of others as it was; one thread at a time."""
+    with _DRAWING, torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
 

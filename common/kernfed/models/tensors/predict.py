@@ -11,9 +11,12 @@ from kernfed.errors import ConfigError
 from kernfed.features.spec import FeatureSpec, Frequencies
 from kernfed.maths.losses import Link
 from kernfed.models.network_spec import NetworkSpec
+from kernfed.models.tensors.site_network import fitting_module
 from kernfed.tensors.feature_maps import FeatureMap
 from kernfed.tensors.links import linked
 from kernfed.tensors.networks import dtype_of, scores
+
+__all__ = ["fitting_module", "linear_scores", "network_scores"]
 
 _ROWS = 4096
 """Rows that a network maps at a time."""

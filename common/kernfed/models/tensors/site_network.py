@@ -19,7 +19,7 @@ from kernfed import rng
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_models import SiteNetworkSection
 from kernfed.models.network_spec import NetworkSpec
-from kernfed.tensors.modules import parts_of
+from kernfed.tensors.modules import parts_of, seeded
 
 _FAULTS = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, NotImplementedError)
 """Of a module that does not take what it is given."""
@@ -66,8 +66,7 @@ def make_site_network(
         ConfigError: It cannot be made, or does not give so many outputs for so many columns.
     """
     make = _imported(key, section.source)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         try:
             module = make(num_columns, num_outputs, **section.parameters)
         except _FAULTS as err:
@@ -115,8 +114,7 @@ def own_network_seed(seed: int, name: str) -> int:
 
 
 def _made(spec: NetworkSpec, make: Callable[[int, int], object], seed: int) -> object:
-    with torch.random.fork_rng():
-        torch.manual_seed(own_network_seed(seed, spec.name))
+    with seeded(own_network_seed(seed, spec.name)):
         return make(spec.num_columns, spec.num_outputs)
 
 
