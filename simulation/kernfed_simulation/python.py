@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -154,7 +155,7 @@ def simulate(
         KernfedError: The job failed, by the error's own class.
     """
     asked = as_job(job)
-    return run_apart(lambda stop: _simulate(asked, clients, check, progress, networks or {}, stop))
+    return run_apart(lambda stop: _simulate(asked, clients, check, progress, stop, networks or {}))
 
 
 async def simulate_async(
@@ -167,7 +168,7 @@ async def simulate_async(
 ) -> Simulation:
     """`simulate` for async code: the loop goes on while a thread computes. Cancelling it ends the job."""
     asked = as_job(job)
-    return await run_beside(lambda stop: _simulate(asked, clients, check, progress, networks or {}, stop))
+    return await run_beside(lambda stop: _simulate(asked, clients, check, progress, stop, networks or {}))
 
 
 def _simulate(
@@ -175,8 +176,8 @@ def _simulate(
     clients: Mapping[str, Any],
     check: bool,
     progress: bool | None,
-    networks: Mapping[str, str],
     stop: threading.Event,
+    networks: Mapping[str, str] = MappingProxyType({}),
 ) -> Simulation:
     if not structlog.is_configured():
         log_to_stderr()  # else every step of every client is told on stdout

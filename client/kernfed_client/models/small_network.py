@@ -48,7 +48,8 @@ class OwnNetwork:
 
     def keep(self, job: LocalJob, facts: Mapping[str, Any] | None = None) -> None:
         """Keep it as the client's model; `facts` as of `private_model`."""
-        arrays, details = self._arrays(), {"network": spec_facts(self.spec)}
+        arrays = self._arrays()
+        details: dict[str, Any] = {"network": spec_facts(self.spec)}
         if self.spec.is_own:
             section = job.file.networks[self.spec.name]
             details |= {

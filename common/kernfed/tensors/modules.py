@@ -149,7 +149,7 @@ def _enough(module: nn.Module, spec: NetworkSpec, of: Tensor, x: Tensor, told: T
     units = {name: [t.new_zeros(t.shape[:1]), t.new_zeros(t.shape[:1])] for name, t in learned.items() if t.dim() > 1}
     at_once = max(1, _NUMBERS // (spec.num_parameters * spec.num_outputs))
     with torch.no_grad():
-        for part_x, part_r in zip(x.split(at_once), residual.split(at_once), strict=True):
+        for part_x, part_r in zip(torch.split(x, at_once), torch.split(residual, at_once), strict=True):
             for name, slope in _by_row(module, learned, rest, part_x).items():
                 shape = (*part_r.shape, *[1] * (slope.dim() - 2))
                 size = (slope.abs() * part_r.reshape(shape)).sum(dim=1)
@@ -166,7 +166,8 @@ def _enough(module: nn.Module, spec: NetworkSpec, of: Tensor, x: Tensor, told: T
             continue
         behind = stand(sums[part.name], squares[part.name], of_pairs if part.name in units else rows)
         if part.name in units:
-            unit = stand(*units[part.name], rows)
+            total, square = units[part.name]
+            unit = stand(total, square, rows)
             behind = behind & unit.reshape(-1, *[1] * (behind.dim() - 1))
         found.append(behind.reshape(-1) & unsure)
     return torch.cat(found)

@@ -210,7 +210,7 @@ class ReweightSettings(MethodSection):
 
     @model_validator(mode="after")
     def _networks_fit(self) -> Self:
-        checks = []
+        checks: list[tuple[NetworkKind, tuple[int, ...], list[int], bool]] = []
         if self.trainer != "newton" and self.network.kind is not NetworkKind.OWN:
             checks.append((self.network.kind, self.network.all_widths, self.network.image, self.network.normed))
         if self.ratios.model is not RatioModel.LINEAR:

@@ -204,8 +204,8 @@ def test_clients_that_start_elsewhere_are_told(tmp_path: Path) -> None:
     module = Dense(2, 1)
     for name in ("one", "two"):
         save_file(module.state_dict(), tmp_path / f"{name}.safetensors")
-        module.layers[2].bias.data += 0.5
-    files = {
+        module.get_parameter("layers.2.bias").data += 0.5
+    files: dict[str, Any] = {
         c: {"source": DENSE, "weights": tmp_path / f"{n}.safetensors"}
         for c, n in zip(NAMES, ("one", "one", "two"), strict=True)
     }
