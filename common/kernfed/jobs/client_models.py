@@ -81,7 +81,9 @@ class SiteNetworkSection(Section):
         description="torch:package.Module, a torch.nn.Module or a function that makes one; file:nets.py:Module, one of "
         "a file beside the client file. It is made with the numbers of columns and outputs, then parameters.",
     )
-    parameters: dict[str, bool | int | float | str | None] = Field({}, description="Arguments of the module.")
+    parameters: dict[str, bool | int | float | str | list[bool | int | float | str] | None] = Field(
+        {}, description="Arguments of the module."
+    )
     weights: Path | None = Field(
         None,
         description="Where training starts, a safetensors file of all its parameters and buffers; unset: drawn by the "

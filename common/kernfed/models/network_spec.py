@@ -34,6 +34,8 @@ NORM_EPSILON = 1e-5
 """Added to the variances of batch normalisation."""
 
 MAX_PARAMETERS = 100_000_000
+MAX_DIMENSIONS = 8
+"""Of an array of a module of one's own."""
 
 
 class NetworkKind(enum.StrEnum):
@@ -67,7 +69,7 @@ class NetworkPart:
 
     name: Annotated[str, MaxLength(256)]
     """As the module names it."""
-    shape: Annotated[tuple[int, ...], MaxLength(8), Range(1, 100_000_000)]
+    shape: Annotated[tuple[int, ...], MaxLength(MAX_DIMENSIONS), Range(1, 100_000_000)]
     """Empty: a number."""
     role: PartRole
 
@@ -186,6 +188,11 @@ def own_network_spec(
         raise ConfigError(f"network {name!r} has {count} parameters; want from 1 to {MAX_PARAMETERS}")
     if len({part.name for part in parts}) < len(parts):
         raise ConfigError(f"network {name!r} has two parts of one name")
+    if odd := [part for part in parts if 0 in part.shape or len(part.shape) > MAX_DIMENSIONS]:
+        raise ConfigError(
+            f"network {name!r} has a part {odd[0].name!r} of shape {list(odd[0].shape)}; want no dimension of 0, and "
+            f"{MAX_DIMENSIONS} dimensions at most"
+        )
     moved = any(part.role is not PartRole.WEIGHT for part in parts)
     return NetworkSpec(NetworkKind.OWN, task, num_columns, num_outputs, (), (), count, moved, name, parts)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.few.behind import wanted
 from kernfed.models.network_spec import NORM_RATE, NetworkPart, NetworkSpec, PartRole
@@ -59,7 +60,7 @@ def fingerprint_of_rest(module: nn.Module) -> str:
     for name, tensor in sorted([*module.named_parameters(), *module.named_buffers()], key=lambda item: item[0]):
         if name not in own:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -79,7 +80,7 @@ def seeded(seed: int) -> Iterator[None]:
 def module_outputs(module: nn.Module, spec: NetworkSpec, parameters: Tensor, x: Tensor) -> Tensor:
     """Outputs of the module with each of some parameters (N, P), as in prediction, shape (N, n, C)."""
     module.eval()
-    return torch.stack([functional_call(module, _call(module, spec, of), (x,)) for of in parameters])
+    return torch.stack([_told(module, spec, _call(module, spec, of), x) for of in parameters])
 
 
 def module_gradients(
@@ -110,16 +111,45 @@ def module_gradients(
         for tensor in wanted_by.values():
             tensor.requires_grad_(True)
         module.train()
-        told = functional_call(module, call, (x,))
-        slopes = torch.autograd.grad(loss(i, told), list(wanted_by.values()), allow_unused=True)
+        outputs = _told(module, spec, call, x)
+        slopes = torch.autograd.grad(loss(i, outputs), list(wanted_by.values()), allow_unused=True)
         by = {n: torch.zeros_like(t) if s is None else s for (n, t), s in zip(wanted_by.items(), slopes, strict=True)}
         moved = {name: (tensor - call[name].detach()) / NORM_RATE for name, tensor in before.items()}
         gradient = torch.cat([{**by, **moved}[part.name].reshape(-1) for part in spec.parts])
         if behind is not None and behind.least > 1:
-            enough = _enough(module, spec, of, x, told.detach(), behind.least)
+            enough = _enough(module, spec, of, x, outputs.detach(), behind.least)
             gradient = behind.counted(enough[None], gradient[None])[0]
         found.append(gradient)
     return torch.stack(found)
+
+
+def in_words(err: Exception) -> str:
+    """What code of others raised, in one line: its type, and the beginning of what it says."""
+    return f"{type(err).__name__}: {' '.join(str(err).split()):.300}".removesuffix(": ")
+
+
+def _told(module: nn.Module, spec: NetworkSpec, call: Parts, x: Tensor) -> Tensor:
+    """Outputs of a module (n, C), whose code may raise what it likes.
+
+    Raises:
+        ConfigError: It raised, or gave something else.
+    """
+    turn = "training" if module.training else "prediction"
+    try:
+        outputs = functional_call(module, call, (x,))
+    except Exception as err:  # whatever code of others raises
+        raise ConfigError(
+            f"network {spec.name!r} cannot take a batch of {len(x)} rows in {turn}: {in_words(err)}; correct the "
+            "module, or choose another batch_size"
+        ) from err
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if shape != (len(x), spec.num_outputs):
+        raise ConfigError(
+            f"network {spec.name!r} gives {shape} for {len(x)} rows in {turn}, want ({len(x)}, {spec.num_outputs}); "
+            "correct the module"
+        )
+    found: Tensor = outputs
+    return found
 
 
 def _call(module: nn.Module, spec: NetworkSpec, of: Tensor) -> Parts:
@@ -204,7 +234,7 @@ def _by_row(module: nn.Module, learned: Parts, rest: Parts, x: Tensor) -> Parts:
 
     try:
         found: Parts = vmap(jacrev(outputs), in_dims=(None, 0))(learned, x)
-    except (RuntimeError, NotImplementedError):
+    except Exception:  # whatever code of others raises where it is not called as usual
         single = [_of_row(outputs, learned, row) for row in x]
         found = {name: torch.stack([of[name] for of in single]) for name in learned}
     return found

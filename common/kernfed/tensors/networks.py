@@ -218,7 +218,8 @@ def train(
         DivergedError: A network left the range of numbers.
     """
     current = parameters.clone()
-    drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block)
+    least = 1 if module is None else 2  # a row alone has no variance to normalise by
+    drawn = batches(rng.stream(seed, "networks", "batches"), x.shape[0], batch_size, block, least)
     decay = torch.from_numpy(decayed_entries(spec)).to(parameters) * weight_decay
     pull = torch.from_numpy(~norm_entries(spec)[1]).to(parameters) * proximal
     rates = torch.full_like(pull, learning_rate)

@@ -19,10 +19,7 @@ from kernfed import rng
 from kernfed.errors import ConfigError
 from kernfed.jobs.client_models import SiteNetworkSection
 from kernfed.models.network_spec import NetworkSpec
-from kernfed.tensors.modules import parts_of, seeded
-
-_FAULTS = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, NotImplementedError)
-"""Of a module that does not take what it is given."""
+from kernfed.tensors.modules import in_words, parts_of, seeded
 
 
 def load_site_network(
@@ -69,9 +66,9 @@ def make_site_network(
     with seeded(seed):
         try:
             module = make(num_columns, num_outputs, **section.parameters)
-        except _FAULTS as err:
+        except Exception as err:  # whatever the site's own code raises
             raise ConfigError(
-                f"{key}: {section.source} cannot be made with (columns, outputs, parameters): {err}"
+                f"{key}: {section.source} cannot be made with (columns, outputs, parameters): {in_words(err)}"
             ) from err
         if not isinstance(module, nn.Module):
             raise ConfigError(f"{key}: {section.source} gives no torch.nn.Module")
@@ -130,8 +127,9 @@ def check_module(module: nn.Module, num_columns: int, num_outputs: int, key: str
             f"{key}: batch normalisation {norms[0]!r} keeps no moving means (momentum = None or track_running_stats = "
             "False); give it a momentum"
         )
-    if len({p.dtype for p in module.parameters()}) != 1:
-        raise ConfigError(f"{key}: its parameters are of {len({p.dtype for p in module.parameters()})} types, want one")
+    types = sorted({str(p.dtype) for p in module.parameters()})
+    if len(types) != 1 or not next(module.parameters()).is_floating_point():
+        raise ConfigError(f"{key}: its parameters are of types {', '.join(types) or 'none'}; want one, of real numbers")
     if not any(p.requires_grad for p in module.parameters()):
         raise ConfigError(f"{key}: none of its parameters learns (requires_grad)")
     module.eval()
@@ -139,8 +137,8 @@ def check_module(module: nn.Module, num_columns: int, num_outputs: int, key: str
     try:
         with torch.no_grad():
             shape = tuple(module(torch.zeros(2, num_columns, dtype=dtype)).shape)
-    except _FAULTS as err:
-        raise ConfigError(f"{key}: the network cannot take {num_columns} columns: {err}") from err
+    except Exception as err:  # whatever the site's own code raises
+        raise ConfigError(f"{key}: the network cannot take {num_columns} columns: {in_words(err)}") from err
     if shape != (2, num_outputs):
         raise ConfigError(
             f"{key}: the network gives {list(shape[1:])} numbers a row where the job has {num_outputs} outputs"
@@ -194,6 +192,8 @@ def import_object(path: str, key: str) -> Any:
         return getattr(importlib.import_module(package), attribute)
     except (ImportError, AttributeError, ValueError) as err:
         raise ConfigError(f"{key}: {path} cannot be imported here ({err}); install its package") from err
+    except Exception as err:  # whatever the site's own code raises
+        raise ConfigError(f"{key}: {path} cannot be imported here: {in_words(err)}; correct it") from err
 
 
 def _imported(key: str, source: str) -> Any:
@@ -212,7 +212,7 @@ def _imported(key: str, source: str) -> Any:
     except FileNotFoundError as err:
         raise ConfigError(f"{key}: there is no file {path}") from err
     except Exception as err:  # whatever the site's own file raises
-        raise ConfigError(f"{key}: {name} cannot be had from {path} ({type(err).__name__}: {err})") from err
+        raise ConfigError(f"{key}: {name} cannot be had from {path} ({in_words(err)})") from err
 
 
 def _odd(norm: _BatchNorm) -> bool:

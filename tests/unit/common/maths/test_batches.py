@@ -20,6 +20,14 @@ def test_rows_one_by_one() -> None:
     assert (first != second).any()
 
 
+def test_a_last_batch_that_is_too_small_goes_with_the_one_before() -> None:
+    """Of 21 rows in batches of 10 the last row is no batch of its own; in batches of one row each is."""
+    found = list(itertools.islice(batches(rng.stream(1, "a"), 21, 10, least=2), 4))
+    assert [len(rows) for rows in found] == [10, 11] * 2
+    assert sorted(np.concatenate(found[:2])) == list(range(21))
+    assert [len(rows) for rows in itertools.islice(batches(rng.stream(1, "a"), 3, 1, least=2), 6)] == [1] * 6
+
+
 @pytest.mark.parametrize("size", [1, 10, 11, 25, 60])
 def test_no_batch_divides_a_block(size: int) -> None:
     """Batches of blocks of 10 to 12 rows are whole blocks, at least so many rows, and each row comes once an epoch."""

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from kernfed import rng
+from kernfed.errors import ConfigError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.maths.batches import batches
 from kernfed.models.network_spec import (
@@ -126,3 +127,60 @@ def test_a_module_that_is_sure_of_its_classes_tells_nothing() -> None:
     assert gradients(spec, p, x, y, None, RowsBehind(5), module).abs().max() > 0
     p[0, -3] = 40.0
     assert not gradients(spec, p, x, y, None, RowsBehind(5), module).any()
+
+
+class Wayward(Dense):
+    """Raises what no library would, or gives something else, once it trains."""
+
+    how = "raise"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs (n, C) in prediction."""
+        if self.training and self.how == "raise":
+            raise KeyError("mood")
+        return super().forward(x)[:, 0] if self.training else super().forward(x)
+
+
+def test_a_row_alone_is_no_batch_of_a_normalised_module() -> None:
+    """Of 41 rows in batches of 20 the last row goes with the batch before; a batch of one row is told of."""
+    module, (x, y) = made(Normed), rows(41)
+    spec = spec_of(module)
+    p = to_vector(module, spec.parts)[None]
+    steps = {"learning_rate": 0.1, "num_steps": 3, "weight_decay": 0.0, "seed": 1, "module": module}
+    assert train(spec, p, x, y, batch_size=20, **steps).isfinite().all()
+    with pytest.raises(ConfigError, match=r"network 'net' cannot take a batch of 1 rows in training: ValueError: Exp"):
+        train(spec, p, x, y, batch_size=1, **steps)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("raise", r"cannot take a batch of 40 rows in training: KeyError: 'mood'; correct the module"),
+        ("flat", r"gives \(40,\) for 40 rows in training, want \(40, 1\); correct the module"),
+    ],
+)
+def test_what_a_module_does_in_training_alone_is_told_of(how: str, told: str) -> None:
+    """Its own code may raise what it likes: one sentence names the network and what it raised or gave."""
+    module, (x, y) = made(Wayward), rows()
+    module.how = how  # type: ignore[assignment]  # nn.Module takes it for a tensor
+    spec = spec_of(module)
+    with pytest.raises(ConfigError, match=f"^network 'net' {told}"):
+        gradients(spec, to_vector(module, spec.parts)[None], x, y, module=module)
+
+
+def test_what_does_not_learn_may_be_of_any_type() -> None:
+    """Whole numbers, truth values and short floats count in the fingerprint."""
+    prints = set()
+    for value in (torch.tensor(3), torch.tensor(True), torch.ones(2, dtype=torch.bfloat16), torch.zeros(0)):
+        module = made(Dense)
+        module.register_buffer("rest", value, persistent=False)
+        prints.add(fingerprint_of_rest(module))
+    assert len(prints) == 4
+
+
+def test_a_part_without_numbers_is_refused() -> None:
+    """A dimension of 0 is no part of a network."""
+    module = made(Dense)
+    module.register_parameter("none", nn.Parameter(torch.zeros(0, 3, dtype=torch.float64)))
+    with pytest.raises(ConfigError, match=r"part 'none' of shape \[0, 3\]; want no dimension of 0"):
+        spec_of(module)

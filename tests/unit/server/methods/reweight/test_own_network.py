@@ -139,10 +139,21 @@ def test_a_job_that_is_resumed_has_the_same_bits(tmp_path: Path) -> None:
 class Wrong(nn.Module):
     """Is made of other arguments, or gives other outputs."""
 
-    def __init__(self, num_columns: int, num_outputs: int, more: int = 0, momentum: bool = True) -> None:
+    def __init__(
+        self,
+        num_columns: int,
+        num_outputs: int,
+        more: int = 0,
+        momentum: bool = True,
+        **odd: bool,
+    ) -> None:
         super().__init__()
+        if odd.get("raises"):
+            raise KeyError("mood")
         self.layer = nn.Linear(num_columns, num_outputs + more)
         self.norm = nn.BatchNorm1d(num_outputs + more, momentum=0.1 if momentum else None)
+        if odd.get("mixed"):
+            self.norm.double()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.norm(self.layer(x))
@@ -177,6 +188,11 @@ WRONG = f"torch:{__name__}.Wrong"
         ({"source": "file:/no/such.py:Net"}, "there is no file /no/such.py"),
         ({"source": "torch:no_such.Net"}, "no_such.Net cannot be imported here .*install its package"),
         ({"source": "torch:os.path.join"}, "cannot be made with"),
+        (
+            {"source": WRONG, "parameters": {"mixed": True}},
+            "its parameters are of types torch.float32, torch.float64",
+        ),
+        ({"source": WRONG, "parameters": {"raises": True}}, r"cannot be made with .*: KeyError: 'mood'"),
         ({"source": "torch:collections.Counter"}, "cannot be made with|gives no torch.nn.Module"),
         ({"source": WRONG, "parameters": {"more": 2}}, r"gives \[3\] numbers a row where the job has 1 outputs"),
         ({"source": WRONG, "parameters": {"momentum": False}}, "batch normalisation 'norm' keeps no moving means"),
