@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from kernfed.arrays import Floats
+from kernfed.errors import ConfigError
 from kernfed.features.kernels import RADIAL, Kernel
 from kernfed.features.spec import FeatureForm, FeatureSpec, draw_frequencies
 from kernfed.federation.messages.data import LearningTask
@@ -98,8 +99,16 @@ class _Term:
 
 
 def network_scores(graph: Graph, model: NetworkModel, x: str) -> str:
-    """Scores (n, C) of feature columns (n, d), float64, in the units of the data."""
+    """Scores (n, C) of feature columns (n, d), float64, in the units of the data.
+
+    Raises:
+        ConfigError: The network is a module of the clients' own.
+    """
     spec = model.network
+    if spec.is_own:
+        raise ConfigError(
+            f"network {spec.name!r} of the clients' own has no ONNX form here; export its module with torch.onnx"
+        )
     narrow = spec.kind is NetworkKind.CNN
     kind = np.float32 if narrow else np.float64
     hidden = graph("Div", graph("Sub", x, model.mean[None]), model.deviation[None])

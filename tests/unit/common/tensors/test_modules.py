@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_a_row_alone_is_no_batch_of_a_normalised_module() -> None:
     module, (x, y) = made(Normed), rows(41)
     spec = spec_of(module)
     p = to_vector(module, spec.parts)[None]
-    steps = {"learning_rate": 0.1, "num_steps": 3, "weight_decay": 0.0, "seed": 1, "module": module}
+    steps: dict[str, Any] = {"learning_rate": 0.1, "num_steps": 3, "weight_decay": 0.0, "seed": 1, "module": module}
     assert train(spec, p, x, y, batch_size=20, **steps).isfinite().all()
     with pytest.raises(ConfigError, match=r"network 'net' cannot take a batch of 1 rows in training: ValueError: Exp"):
         train(spec, p, x, y, batch_size=1, **steps)

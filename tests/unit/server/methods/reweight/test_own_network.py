@@ -96,6 +96,8 @@ def test_the_model_predicts_with_the_module_alone(tmp_path: Path) -> None:
     found = kernfed.load_model(tmp_path / "out", network=Normed)
     correct = float(np.mean(found.predict(x) == np.array(CLASSES)[label_shifted_rows(40)["ant"].y_test]))
     assert correct == pytest.approx(done.final.clients["ant"]["global"]["accuracy"])
+    with pytest.raises(ConfigError, match=r"network 'net' of the clients' own has no ONNX form here"):
+        kernfed.export_onnx(found, tmp_path / "model.onnx")
     with pytest.raises(
         ConfigError, match=r"has 'layers.0.weight' \[6, 2\] \(weight\) as its part 1, and here .*\[5, 2"
     ):
