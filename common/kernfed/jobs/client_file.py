@@ -388,10 +388,9 @@ def load_client_file(path: Path) -> ClientFile:
         name: section.model_copy(update={part: place(getattr(section, part)) for part in PARTITIONS})
         for name, section in parsed.datasets.items()
     }
-    backbones = {name: _place_backbone(section, base) for name, section in parsed.backbones.items()}
     return parsed.model_copy(
         update={
-            "backbones": backbones,
+            "backbones": {name: _place_backbone(section, base) for name, section in parsed.backbones.items()},
             "networks": {name: section.placed(base) for name, section in parsed.networks.items()},
             "identity": base / parsed.identity,
             "state": base / parsed.state,

@@ -102,6 +102,11 @@ class NetworkModel:
         scores = network_scores(x, self.network, self.parameters, device, self.module)
         return scores * self.target_deviation + self.target_mean
 
+    @property
+    def lacks_module(self) -> bool:
+        """Whether it cannot predict before `with_module`."""
+        return self.network.is_own and self.module is None
+
     def with_module(self, network: Module) -> NetworkModel:
         """The model with the module of a network of the clients' own.
 

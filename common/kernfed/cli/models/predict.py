@@ -32,6 +32,11 @@ MissingOption = Annotated[
     ),
 ]
 
+NetworksOption = Annotated[
+    Path | None,
+    typer.Option(help="Client file whose [networks.NAME] is the module of a model that is a network of its own."),
+]
+
 
 def predict(
     model: Annotated[Path, typer.Option(help="Folder with model.safetensors and model.json.")],
@@ -41,10 +46,7 @@ def predict(
     delimiter: DelimiterOption = ",",
     encoding: EncodingOption = "utf-8",
     device: DeviceOption = "cpu",
-    networks: Annotated[
-        Path | None,
-        typer.Option(help="Client file whose [networks.NAME] is the module of a model that is a network of its own."),
-    ] = None,
+    networks: NetworksOption = None,
 ) -> None:
     """Predict the target of each row of a CSV or Parquet file.
 

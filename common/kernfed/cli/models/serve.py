@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from kernfed.cli.models.predict import NetworksOption
 from kernfed.errors import ConfigError
+from kernfed.jobs.client_file import load_client_file
 from kernfed.models.estimator import load_model
 from kernfed.models.folder import facts_sha256
+from kernfed.models.network_model import NetworkModel
 
 
 def serve(
@@ -21,6 +24,7 @@ def serve(
     certificate: Annotated[Path | None, typer.Option(help="PEM file, for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file with the certificate's key.")] = None,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1 …")] = "cpu",
+    networks: NetworksOption = None,
 ) -> None:
     """Serve a model over HTTP: POST /predict takes a row or many as JSON, GET /schema tells the columns."""
     try:
@@ -31,7 +35,13 @@ def serve(
         raise ConfigError(f"the package {err.name} is not installed here; pip install 'kernfed[web]'") from err
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key go together; give both, or none")
-    found = load_model(model, device=device)
+    found = load_model(model, device=device, network=None if networks is None else load_client_file(networks).networks)
+    if isinstance(found.model, NetworkModel) and found.model.lacks_module:
+        name = found.model.network.name
+        raise ConfigError(
+            f"{model} is network {name!r} of the clients' own, and its module is not here; add --networks FILE, a "
+            f"client file with [networks.{name}]"
+        )
     if note := found.job.get("note"):
         typer.echo(f"{model}: {note}", err=True)
 

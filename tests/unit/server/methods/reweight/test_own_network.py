@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import kernfed
+from kernfed.cli.models.serve import serve
 from kernfed.errors import ConfigError, JobError
 from kernfed.federation.messages.data import LearningTask
 from kernfed.jobs.client_models import SiteNetworkSection
@@ -93,6 +94,8 @@ def test_the_model_predicts_with_the_module_alone(tmp_path: Path) -> None:
     x = pd.DataFrame(label_shifted_rows(40)["ant"].x_test, columns=["x0", "x1"])
     with pytest.raises(ConfigError, match=r"network 'net' of the clients' own, and its module is not here; load it"):
         kernfed.load_model(tmp_path / "out").predict(x)
+    with pytest.raises(ConfigError, match=r"module is not here; add --networks FILE, a client file with"):
+        serve(tmp_path / "out")
     found = kernfed.load_model(tmp_path / "out", network=Normed)
     correct = float(np.mean(found.predict(x) == np.array(CLASSES)[label_shifted_rows(40)["ant"].y_test]))
     assert correct == pytest.approx(done.final.clients["ant"]["global"]["accuracy"])
