@@ -28,6 +28,7 @@ from kernfed.errors import KernfedError
 from kernfed.federation.messages.base import Kind, Request
 from kernfed.jobs.client_file import ClientFile
 from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.sweeps.section import SweepSection
 from kernfed.methods import registry
 from kernfed.section import MethodSection, Unused, annotations_in, description, scopes_of
 from kernfed_client.steps.registry import STEPS
@@ -57,7 +58,7 @@ def _sections(file: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 METHODS: dict[str, type[BaseModel]] = {name: method.settings for name, method in registry.METHODS.items()}
 MODELS: dict[str, type[BaseModel]] = {}
-for _file in (JobFile, *METHODS.values(), ClientFile, CoordinatorFile):
+for _file in (JobFile, SweepSection, *METHODS.values(), ClientFile, CoordinatorFile):
     MODELS |= _sections(_file)
 
 
@@ -211,6 +212,8 @@ def _type(annotation: Any) -> str:
         return "table of text to text" if _type(args[1]) == "text" else "table"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ", ".join(f"`{json.dumps(member.value)}`" for member in annotation)
+    if annotation is Any:
+        return "values"
     names = {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path", date: "date"}
     return names[annotation]
 

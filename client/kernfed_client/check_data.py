@@ -14,8 +14,9 @@ from kernfed.columns.agree import open_plans, settle
 from kernfed.errors import ConfigError, DataError, IdentityError, PolicyError
 from kernfed.federation.messages.data import DataSchema, DescribeDataRequest
 from kernfed.jobs.client_file import ClientFile, load_client_file
-from kernfed.jobs.job_file import JobFile, data_schema, load_job
+from kernfed.jobs.job_file import JobFile, data_schema
 from kernfed.jobs.plugins_used import asked_of_clients, check_installed, refuse_others
+from kernfed.jobs.sweeps.section import load_swept
 from kernfed.methods.registry import method_of
 from kernfed.pki.folder import read_about
 from kernfed.wording import listed
@@ -84,7 +85,7 @@ def check_data(job_path: Path, config_path: Path, name: str | None = None) -> Da
         ConfigError: A file is wrong.
         DataError: The data do not fit the job.
     """
-    job, _ = load_job(job_path)
+    job, _, _ = load_swept(job_path)  # every combination of a sweep is on these rows
     check_installed(job)
     file, notes = load_client_file(config_path), list[str]()
     job = _in_columns(job, file, config_path.stem, notes)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kernfed.cli.output import DebugOption, JsonOption, VersionOption, common_options, log_to_stderr, run_app
-from kernfed.cli.sweep_options import RepeatsOption, ValidationOption, sweep_numbers
+from kernfed.cli.sweep_options import RepeatsOption, SweepOption, ValidationOption
 from kernfed.errors import ConfigError
 
 
@@ -41,13 +41,7 @@ def simulate_command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the job's seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="KEY=VALUE,VALUE,... of the job file, e.g. ridge=0.01,0.1 or features.lengthscale=2,5; repeat for "
-            "more keys: the job at every combination, ranked on validation rows, and the best on test rows."
-        ),
-    ] = None,
+    sweep: SweepOption = None,
     validation: ValidationOption = None,
     repeats: RepeatsOption = None,
     engine: Annotated[
@@ -67,25 +61,25 @@ def simulate_command(
     """
     common_options(debug=debug)
     log_to_stderr()
-    if not sweep and (validation is not None or repeats is not None):
-        raise ConfigError("--validation and --repeats go with --sweep; name keys and values with it")
-    from kernfed.jobs.job_file import load_job  # noqa: PLC0415  # loads the rooms, whose errors are to be told
+    from kernfed.jobs.sweeps.grid import asked  # noqa: PLC0415  # loads the rooms, whose errors are to be told
+    from kernfed.jobs.sweeps.section import load_swept  # noqa: PLC0415
 
-    parsed, text = load_job(job)
+    parsed, text, section = load_swept(job)
+    swept = asked(section, sweep or [], validation, repeats)
     if seed is not None:
         parsed = parsed.model_copy(update={"seed": seed})
     if out is not None and out.exists() and not force:
         raise ConfigError(f"--out {out} exists; give a new folder, or --force to replace it")
     if workers is not None and engine is not Engine.PROCESSES:
         raise ConfigError("--workers is for --engine processes; add that, or leave it out")
-    if sweep and engine is not Engine.ONE:
+    if swept and engine is not Engine.ONE:
         raise ConfigError("--sweep runs its jobs in one process; leave --engine out, or run a job at a time")
     processes = 0 if engine is Engine.ONE else workers or os.cpu_count() or 1
     from kernfed_simulation import command  # noqa: PLC0415  # loads torch and every method, which help does without
 
     clients_of = command.ClientOptions(data, partition, clients, group, client_file, networks)
-    swept = command.Sweep(sweep, *sweep_numbers(validation, repeats)) if sweep else None
-    command.run(parsed, text, job.parent, clients_of, sweep=swept, out=out, as_json=as_json, workers=processes)
+    of_jobs = command.Sweep(*swept) if swept else None
+    command.run(parsed, text, job.parent, clients_of, sweep=of_jobs, out=out, as_json=as_json, workers=processes)
 
 
 def main() -> None:

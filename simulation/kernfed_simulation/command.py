@@ -16,7 +16,7 @@ from kernfed.federation.events import EventKind, Scores
 from kernfed.jobs.client_file import PartitionFile, load_client_file
 from kernfed.jobs.job_file import JobFile
 from kernfed.jobs.named_files import attach_files
-from kernfed.jobs.sweep import Outcome, best, measured_rows, parse_axis, trials
+from kernfed.jobs.sweeps.grid import Axis, Outcome, best, measured_rows, trials
 from kernfed.maths.tasks import TASKS, shown_metrics
 from kernfed.methods.registry import method_of
 from kernfed.report.sections import at_a_glance
@@ -42,9 +42,9 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The options that describe a sweep."""
+    """What describes a sweep, as of `kernfed.jobs.sweeps.grid.asked`."""
 
-    axes: list[str]
+    axes: list[Axis]
     validation: float
     repeats: int
 
@@ -153,7 +153,7 @@ def _sweep(
     quiet: bool,
 ) -> None:
     """The job at every combination of the sweep's values, and the best of them as the file says; tables and files."""
-    found = trials(job, [parse_axis(text) for text in sweep.axes], validation=sweep.validation, repeats=sweep.repeats)
+    found = trials(job, sweep.axes, validation=sweep.validation, repeats=sweep.repeats)
     assert job.data is not None  # noqa: S101  # `trials` refuses a job without
     metric, rows = TASKS[job.data.task].main_metric, measured_rows(job, sweep.validation)
 

@@ -11,7 +11,7 @@ from typing import Any
 from kernfed import files
 from kernfed.federation.events import EventKind
 from kernfed.jobs.job_file import JobFile
-from kernfed.jobs.sweep import Outcome, Run, Trial, delivered, shown
+from kernfed.jobs.sweeps.grid import Outcome, Run, Trial, delivered, shown
 from kernfed_simulation.run import Simulated
 
 
@@ -24,7 +24,7 @@ def run_sweep(
     """Run every combination, one after the other; a run that fails is an outcome too.
 
     Args:
-        trials: As `kernfed.jobs.sweep.trials` gives them.
+        trials: As `kernfed.jobs.sweeps.grid.trials` gives them.
         simulate: Runs a job on fresh clients.
         metric: The main metric, of the curve.
         listen: Told of each outcome.
@@ -76,16 +76,16 @@ def write(folder: Path, told: Mapping[str, Any], outcomes: Sequence[Outcome], me
     mpl.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415  # only a sweep with --out draws
 
-    keys = list(outcomes[0].settings)
+    keys = list(outcomes[0].settings) or ["seeds"]
     lines: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         rest = {key: outcome.settings[key] for key in keys[1:]}
         lines.setdefault(shown(rest) or keys[0], []).append(outcome)
-    names = list(dict.fromkeys(str(o.settings[keys[0]]) for o in outcomes))
+    names = list(dict.fromkeys(str(o.settings.get(keys[0], "")) for o in outcomes))
     figure, (final, course) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     figure.suptitle(f"{metric} {rows}")
     for i, (label, members) in enumerate(lines.items()):
-        known = [(names.index(str(o.settings[keys[0]])), o) for o in members]
+        known = [(names.index(str(o.settings.get(keys[0], ""))), o) for o in members]
         scores = [o.of(metric) for _, o in known]
         final.errorbar(
             [x for x, _ in known],
@@ -102,7 +102,7 @@ def write(folder: Path, told: Mapping[str, Any], outcomes: Sequence[Outcome], me
                 final.annotate(o.error.lower(), (x, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8)
     for outcome in outcomes:
         if outcome.runs[-1].curve:
-            course.plot(*zip(*outcome.runs[-1].curve, strict=True), lw=1.2, label=shown(outcome.settings))
+            course.plot(*zip(*outcome.runs[-1].curve, strict=True), lw=1.2, label=shown(outcome.settings) or "the job")
     final.set_xticks(range(len(names)), labels=names)
     final.set_xlabel(keys[0])
     final.set_ylabel(f"{metric}, mean and standard error" if len(outcomes[0].runs) > 1 else metric)

@@ -10,12 +10,13 @@ import typer
 
 from kernfed.cli.operator_options import CoordinatorOption, IdentityOption, with_operator
 from kernfed.cli.output import JsonOption, print_json
-from kernfed.cli.sweep_options import RepeatsOption, ValidationOption, sweep_numbers
+from kernfed.cli.sweep_options import RepeatsOption, SweepOption, ValidationOption
 from kernfed.cli.sweep_text import print_outcome, print_sweep, sweep_json
-from kernfed.errors import JobError
+from kernfed.errors import ConfigError, JobError
 from kernfed.federation.events import EventKind, JobState, RoundMetrics
-from kernfed.jobs.job_file import JobFile, load_job
-from kernfed.jobs.sweep import Outcome, Run, Trial, best, delivered, measured_rows, parse_axis, trials
+from kernfed.jobs.job_file import JobFile
+from kernfed.jobs.sweeps.grid import Outcome, Run, Trial, asked, best, delivered, measured_rows, trials
+from kernfed.jobs.sweeps.section import load_swept
 from kernfed.jobs.toml_text import toml_text
 from kernfed.python.submitting import submit_job
 from kernfed.wire.operator_client import OperatorClient
@@ -23,14 +24,7 @@ from kernfed.wire.operator_client import OperatorClient
 
 def sweep(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="Job file.")],
-    axes: Annotated[
-        list[str],
-        typer.Option(
-            "--sweep",
-            help="KEY=VALUE,VALUE,... of the job file, e.g. ridge=0.01,0.1 or features.lengthscale=2,5; repeat for "
-            "more keys: the job at every combination.",
-        ),
-    ],
+    axes: SweepOption = None,
     validation: ValidationOption = None,
     repeats: RepeatsOption = None,
     as_json: JsonOption = False,
@@ -44,9 +38,12 @@ def sweep(
     """
     from kernfed.maths.tasks import TASKS  # noqa: PLC0415  # loads numpy, which other commands do without
 
-    parsed, _ = load_job(job_file)
-    share, seeds = sweep_numbers(validation, repeats)
-    found = trials(parsed, [parse_axis(text) for text in axes], validation=share, repeats=seeds)
+    parsed, _, section = load_swept(job_file)
+    swept = asked(section, axes or [], validation, repeats)
+    if swept is None:
+        raise ConfigError(f"{job_file}: no key to sweep; add --sweep KEY=VALUE,VALUE, or [sweep] to the job file")
+    given, share, seeds = swept
+    found = trials(parsed, given, validation=share, repeats=seeds)
     assert parsed.data is not None  # noqa: S101  # `trials` refuses a job without
     metric, rows = TASKS[parsed.data.task].main_metric, measured_rows(parsed, share)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernfed.cli.output import print_note, print_table
-from kernfed.jobs.sweep import Outcome, Run, as_json, number, shown, table
+from kernfed.jobs.sweeps.grid import Outcome, Run, as_json, number, shown, table
 
 
 def print_sweep(
@@ -24,6 +24,8 @@ def print_sweep(
     """
     columns, lines = table(outcomes, metric, place)
     print_table(columns, lines, title=f"{name}: {metric} {rows}")
+    if place is None and len(outcomes) == 1 and not outcomes[0].error:
+        return  # there was nothing to choose
     if place is None or final is None:
         print_note(f"no combination is called the best: {_why_none(outcomes, metric)}")
         return
@@ -35,7 +37,7 @@ def print_sweep(
 
 def print_outcome(outcome: Outcome, metric: str) -> None:
     """Say what one combination came to, as soon as it is known."""
-    print_note(f"{shown(outcome.settings)}: {outcome.error or number(outcome.of(metric))}")
+    print_note(f"{shown(outcome.settings) or 'the job as it is'}: {outcome.error or number(outcome.of(metric))}")
 
 
 def sweep_json(

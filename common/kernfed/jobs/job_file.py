@@ -99,6 +99,16 @@ class JobFile(Section):
             told.pop("former", None)  # submission writes it, no person leaves it out
         return told
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_one_job(cls, value: object) -> object:
+        if isinstance(value, dict) and "sweep" in value:
+            raise ValueError(
+                "[sweep] makes several jobs of this file, which `kernfed job sweep` and `kernfed-simulate` run; remove "
+                "the table here"
+            )
+        return value
+
     @model_validator(mode="after")
     def _method_uses_its_keys(self, info: ValidationInfo) -> Self:
         if info.context and info.context.get(ACCEPTED):

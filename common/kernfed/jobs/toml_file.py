@@ -59,7 +59,7 @@ def parse_toml(model: type[M], text: str, source: str, *, accepted: bool = False
     Raises:
         ConfigError: Names `source`, the key and what to do about it, one line per problem.
     """
-    return validated(model, _tables(text, source), source, accepted=accepted)
+    return validated(model, tables_of(text, source), source, accepted=accepted)
 
 
 def validated(
@@ -75,7 +75,12 @@ def validated(
         raise ConfigError(_describe(whole or model, data, err, source)) from err
 
 
-def _tables(text: str, source: str) -> dict[str, Any]:
+def tables_of(text: str, source: str) -> dict[str, Any]:
+    """Tables of a TOML file, of which nothing is validated.
+
+    Raises:
+        ConfigError: It is none, or too deep; names `source` and the line.
+    """
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise ConfigError(

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kernfed.errors import ConfigError
-from kernfed.jobs.sweep import Outcome, Run, best, parse_axis, table, trials
+from kernfed.jobs.job_file import load_job
+from kernfed.jobs.sweeps.grid import Outcome, Run, asked, best, parse_axis, table, trials
+from kernfed.jobs.sweeps.section import SweepSection, load_swept
 from kernfed_simulation.federation import from_rows
 from kernfed_simulation.run import simulate
 from kernfed_simulation.sweep import run_sweep
@@ -131,3 +133,52 @@ async def test_the_command_prints_a_table_and_writes_a_plot(tmp_path: Path) -> N
     assert facts["chosen"]["scores"]["auc"] != top["auc"]
     assert "on test rows, which had no say" in done.stderr
     assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_file_says_what_options_add_to_and_override() -> None:
+    """One of the options takes the place of the same key; without keys the test rows measure; nothing is no sweep."""
+    section = SweepSection.model_validate({"keys": {"ridge": [1, 2], "features": {"lengthscale": [2]}}, "repeats": 3})
+    both = asked(section, ["ridge=5", "rounds=7"], None, None)
+    assert both is not None
+    assert [(axis.key, axis.values) for axis in both[0]] == [
+        ("ridge", (5,)),
+        ("features.lengthscale", (2,)),
+        ("rounds", (7,)),
+    ]
+    assert both[1:] == (0.2, 3)
+    assert asked(SweepSection(validation=0.1, repeats=2), [], None, 4) == ([], 0.1, 4)
+    assert asked(None, [], None, 5) == ([], 0.0, 5)
+    assert asked(None, [], None, None) is None
+    for axes, validation, says in ((["a=1", "a=2"], None, "twice"), ([], 0.3, "goes with --sweep")):
+        with pytest.raises(ConfigError, match=says):
+            asked(None, axes, validation, None)
+
+
+def test_repeats_alone_are_one_combination_of_several_seeds() -> None:
+    """It is the job itself, on its test rows, and its name in the table is the metric."""
+    job = make_job("newton", rounds=3)
+    (trial,) = trials(job, [], validation=0.0, repeats=3)
+    assert [run.seed for run in trial.jobs] == [job.seed, job.seed + 1, job.seed + 2]
+    assert trial.jobs[0] == trial.chosen
+    runs = tuple(Run({"auc": score}) for score in (0.7, 0.8, 0.9))
+    columns, rows = table([Outcome({}, runs)], "auc", None)
+    assert (columns[:2], rows[0][:2]) == (["auc", "±"], ["0.8000", "0.0577"])
+
+
+def test_a_file_with_a_sweep_is_several_jobs(tmp_path: Path) -> None:
+    """Its job is read without the table, which is checked; whoever submits one job is told what runs it."""
+    path = tmp_path / "job.toml"
+    text = 'name = "t"\n[method]\nname = "local"\n[data]\ntask = "regression"\ntarget = "y"\nfeatures = ["x"]\n'
+    path.write_text(text)
+    assert load_swept(path)[2] is None
+    path.write_text(f"{text}[sweep]\nkeys.ridge = [0.1, 1]\nkeys.features.lengthscale = [2]\n")
+    job, _, section = load_swept(path)
+    assert job.name == "t"
+    assert section is not None
+    assert section.keys == {"ridge": [0.1, 1], "features.lengthscale": [2]}
+    with pytest.raises(ConfigError, match="kernfed job sweep"):
+        load_job(path)
+    for more, says in (("keys.ridge = []", "ridge has no values"), ("repeat = 2", r"\[sweep\]: repeat: unknown key")):
+        path.write_text(f"{text}[sweep]\n{more}\n")
+        with pytest.raises(ConfigError, match=says):
+            load_swept(path)

@@ -18,11 +18,14 @@ from typing import Any
 from kernfed.errors import ConfigError
 from kernfed.federation.events import RoundMetrics, Scores
 from kernfed.jobs.job_file import JobFile, named_files
+from kernfed.jobs.sweeps.section import SweepSection
 from kernfed.jobs.toml_file import validated
 from kernfed.methods.registry import METHODS, method_of
 from kernfed.metric_names import DELIVERED, LOWER_IS_BETTER
 
 MAX_RUNS = 1000
+VALIDATION = 0.2
+"""Usual share of a client's rows that settings are chosen on."""
 _KEY = "data.validation_fraction"
 _DEALING = ("split", "test_fraction", "validation_fraction")
 """Keys of [data] that decide which rows a job is measured on."""
@@ -100,6 +103,35 @@ def parse_axis(text: str) -> Axis:
     return Axis(".".join(parts), found)
 
 
+def asked(
+    section: SweepSection | None, axes: Sequence[str], validation: float | None, repeats: int | None
+) -> tuple[list[Axis], float, int] | None:
+    """Axes, share of validation rows and seeds, by options where they are given, else by the file; None: no sweep.
+
+    Args:
+        section: Of the job file; None: it has none.
+        axes: Options --sweep. One takes the place of the same key of the file.
+        validation: Option --validation.
+        repeats: Option --repeats, which alone is a sweep of one combination.
+
+    Raises:
+        ConfigError: An option is not of the form, or --validation has nothing to rank.
+    """
+    found = {key: Axis(key, tuple(values)) for key, values in (section.keys if section else {}).items()}
+    given = [parse_axis(text) for text in axes]
+    found |= {axis.key: axis for axis in given}
+    if len({axis.key for axis in given}) < len(given):
+        raise ConfigError("--sweep names a key twice; give all its values at once")
+    if section is None and not axes and repeats is None:
+        if validation is not None:
+            raise ConfigError("--validation goes with --sweep; name keys and values with it")
+        return None
+    usual = VALIDATION if found else 0.0
+    of_file = section.validation if section else None
+    share = next((of for of in (validation, of_file) if of is not None), usual)
+    return list(found.values()), share, repeats or (section.repeats if section else 1)
+
+
 def trials(job: JobFile, axes: Sequence[Axis], *, validation: float, repeats: int = 1) -> list[Trial]:
     """Every combination of the axes' values, with its jobs; the first axis varies slowest.
 
@@ -130,7 +162,7 @@ def trials(job: JobFile, axes: Sequence[Axis], *, validation: float, repeats: in
         whole = job.model_dump(mode="json", exclude_unset=True)
         for (table, key), value in zip(keys, values, strict=True):
             (whole.setdefault(table, {}) if table else whole)[key] = value
-        where = f"--sweep {shown(settings)}"
+        where = f"--sweep {shown(settings)}" if settings else "--repeats"
         chosen = validated(JobFile, whole, where)
         if validation:
             whole["data"]["validation_fraction"] = validation
