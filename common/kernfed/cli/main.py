@@ -33,7 +33,12 @@ add_later(
     "kernfed.cli.models.model:app",
     "Hand a job's model on: to programs that do not have kernfed, and to people.",
 )
-add_later(app, "serve", "kernfed.cli.models.serve:serve", "Serve a model over HTTP, for programs that speak JSON.")
+add_later(
+    app,
+    "serve",
+    "kernfed.cli.models.serve:serve",
+    "Serve a model over HTTP: POST /predict takes a row or many as JSON, GET /schema tells the columns.",
+)
 add_later(app, "report", "kernfed.cli.report:report", "Write report.html again from the artifacts in a folder.")
 add_later(
     app,
