@@ -25,6 +25,8 @@ ENOUGH = 10
 """Rows that tell something, for each coefficient."""
 FAR = 100.0
 """Times the largest of all other clients from which on a figure by row of one client is told of."""
+ROBUST = "square of scores by row"
+"""What robust standard errors are made of, in words; 0 where they are not asked for."""
 _MEASURE = "distance to the maximum of the likelihood, in standard errors, about"
 
 F = TypeVar("F", bound=Finding)

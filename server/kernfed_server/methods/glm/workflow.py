@@ -23,7 +23,7 @@ from kernfed.methods.glm.settings import GlmSettings
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.coefficient_table import BESIDE, CoefficientTable
 from kernfed.wording import listed
-from kernfed_server.jobs.likelihood import LikelihoodFit
+from kernfed_server.jobs.likelihood import ROBUST, LikelihoodFit
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
@@ -173,6 +173,7 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         for what, figures in self._figures.items():
             self.note_far(what, figures)
         self.note_far("information by row", {client: float(np.trace(r.information)) for client, r in replies.items()})
+        self.note_far(ROBUST, {client: float(np.trace(r.scores)) for client, r in replies.items()})
         end = End(coefficients, sums, sums.pearson, dispersion, told)
         return finding_of(self.setup, self.settings, self.names, end, self.null, self.iteration.num_evaluated)
 

@@ -21,7 +21,7 @@ from kernfed.methods.survival.settings import CoxSettings
 from kernfed.models.beside import ModelsBeside
 from kernfed.models.coefficient_table import BESIDE, CoefficientTable
 from kernfed.wording import listed
-from kernfed_server.jobs.likelihood import LikelihoodFit
+from kernfed_server.jobs.likelihood import ROBUST, LikelihoodFit
 from kernfed_server.jobs.run import Run
 from kernfed_server.jobs.start.preparation import Setup
 from kernfed_server.methods.base import Workflow, as_they_are
@@ -105,6 +105,7 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
         replies = await self.ask(request, self._strange_times)
         self.refuse_others(members)
         self.note_far("information by row", {c: float(np.trace(part.hessian)) for c, part in self.parts.items()})
+        self.note_far(ROBUST, {client: float(np.trace(reply.scores)) for client, reply in replies.items()})
         told = {client: reply for client, reply in replies.items() if reply.deaths.any()}
         self.note_far("baseline hazard by event", {c: float(r.hazards.sum() / r.deaths.sum()) for c, r in told.items()})
         end = CoxAtEnd(coefficients, sums, self.null, replies, self.iteration.num_evaluated)

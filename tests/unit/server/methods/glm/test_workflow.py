@@ -119,6 +119,14 @@ def test_robust_errors_by_group_are_those_of_statsmodels(tmp_path: Path) -> None
     assert (found.errors, found.groups) == ("robust by group", 14 + 9 + 11)
 
 
+def test_scores_far_beyond_all_others_are_told_of(tmp_path: Path) -> None:
+    """They make robust errors too large, and groups of rows differ honestly: so they count, and a note says whose."""
+    rows, job = rows_of("poisson"), glm_job("poisson", errors="robust")
+    outcome = fitted(rows, job, tmp_path, tamper={("bee", "glm.end"): spoilt(scores=lambda a: 1000 * a)})
+    assert any("bee states a square of scores by row of" in note for note in outcome.notes)
+    assert not any("square of scores" in note for note in fitted(rows, job, tmp_path).notes)
+
+
 @pytest.mark.parametrize(("family", "keys"), [("poisson", "offset"), ("binomial", "plain"), ("gamma", "weights")])
 def test_the_model_predicts_means(tmp_path: Path, family: str, keys: str) -> None:
     """From rows in their own units, with the offset and without weights; saved and loaded."""
