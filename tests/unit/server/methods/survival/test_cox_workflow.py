@@ -256,10 +256,10 @@ def test_a_baseline_far_beyond_all_others_is_told_of(tmp_path: Path) -> None:
 
 def test_scores_far_beyond_all_others_are_told_of(tmp_path: Path) -> None:
     """They make robust errors too large; they count, and a note says whose."""
-    lie, job = {("bee", "cox.end"): lambda reply: replace(reply, scores=1000 * reply.scores)}, {"errors": "robust"}
-    outcome = bench(rows_of(), tmp_path, tamper=lie).run(survival_job("cox", **job))
+    lie = {("bee", "cox.end"): lambda reply: replace(reply, scores=1000 * reply.scores)}
+    outcome = bench(rows_of(), tmp_path, tamper=lie).run(survival_job("cox", errors="robust"))
     assert any("bee states a square of scores by row of" in note for note in outcome.notes)
-    honest = bench(rows_of(), tmp_path / "honest").run(survival_job("cox", **job))
+    honest = bench(rows_of(), tmp_path / "honest").run(survival_job("cox", errors="robust"))
     assert not any("square of scores" in note for note in honest.notes)
 
 
