@@ -26,13 +26,15 @@ def most_deviation(sizes: Integers, means: Floats) -> Floats:
     if len(sizes) < 2:
         return np.full(means.shape[1], np.inf if rows > 1 else 0.0)
     mean = sizes @ means / rows
-    steps = np.maximum(np.diff(means, axis=0), 0.0)
+    size = np.abs(means - mean).max(axis=0)
+    size[size == 0.0] = 1.0  # a unit in which no square is too small for float64
+    steps = np.maximum(np.diff(means, axis=0), 0.0) / size
     below, above = np.concatenate([steps[:1], steps]), np.concatenate([steps, steps[-1:]])
     most = sizes * 1.0
     most[[0, -1]] *= sizes[[0, -1]] - 1.0
     most[sizes == 1] = 0.0
-    squares = sizes @ np.square(means - mean) + most @ (below * above)
-    return np.asarray(np.sqrt(squares / rows), dtype=np.float64)
+    squares = sizes @ np.square((means - mean) / size) + most @ (below * above)
+    return np.asarray(size * np.sqrt(squares / rows), dtype=np.float64)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -111,7 +111,8 @@ class ColumnsDescribed(Reply):
         mean = self.group_rows @ self.group_means / self.num_rows
         if (np.abs(mean - self.mean) > near).any():
             yield "states a mean that is not that of its groups"
-        between = np.sqrt(self.group_rows @ np.square(self.group_means - mean) / self.num_rows)
+        unit = np.where(scale > 0, scale, 1.0)  # in which no square is too small for float64
+        between = unit * np.sqrt(self.group_rows @ np.square((self.group_means - mean) / unit) / self.num_rows)
         if (between > self.deviation + near).any():
             yield "states a deviation below that of the means of its groups"
         if (self.deviation > most_deviation(self.group_rows, self.group_means) * (1.0 + _ROUNDING) + near).any():

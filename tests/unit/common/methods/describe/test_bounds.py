@@ -32,6 +32,15 @@ def test_no_rows_are_beyond(seed: int, num: int, least: int, groups: int, power:
         assert (ordered[-few:].mean(axis=0) <= high + near).all()
 
 
+@pytest.mark.parametrize("unit", [1e-100, 1e-160, 1e-300])
+def test_small_numbers_are_not_taken_for_none(unit: float) -> None:
+    """Squares of numbers below 1e-154 are 0 in float64; the limit is still beyond the deviation of the rows."""
+    values = np.random.default_rng(0).normal(size=(40, 1))
+    sizes = group_sizes(40, 8, 5)
+    most = most_deviation(sizes, group_means(values, sizes) * unit)
+    assert most / unit == pytest.approx(most_deviation(sizes, group_means(values, sizes)))
+
+
 def test_some_rows_are_there() -> None:
     """Groups of single rows leave nothing open, and of a single group one row may be all that differs."""
     values = np.array([[1.0], [2.0], [4.0]])
