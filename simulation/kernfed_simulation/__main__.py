@@ -37,7 +37,7 @@ def simulate_command(
     ] = None,
     client_file: Annotated[list[Path] | None, typer.Option(help="A client's file; repeat for each client.")] = None,
     networks: Annotated[
-        Path | None, typer.Option(help="Client file whose [networks.NAME] all clients have, for jobs that name one.")
+        Path | None, typer.Option(help="Client file whose section networks.NAME all clients have, for jobs with one.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the job's seed.", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, metrics and report.")] = None,

@@ -12,7 +12,7 @@ SweepOption = Annotated[
         "--sweep",
         help="KEY=VALUE,VALUE,... of the job file, e.g. ridge=0.01,0.1 or features.lengthscale=2,5; repeat for more "
         "keys: the job at every combination, ranked on validation rows, and the best on test rows. Beside the keys of "
-        "the file's [sweep].",
+        "the file's section sweep.",
     ),
 ]
 ValidationOption = Annotated[

@@ -22,7 +22,7 @@ from kernfed.maths.losses import Link
 from kernfed.maths.tasks import TASKS
 from kernfed.models import global_model_file as model_file
 from kernfed.models.global_model_file import ARRAYS
-from kernfed.models.rows import ordered
+from kernfed.models.rows import finite, ordered, standardised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +107,8 @@ class GlobalModel:
             Regression: numbers, float64, shape (n,). Else class names, shape (n,).
 
         Raises:
-            DataError: A column is missing, doubled or not numeric, or a value is missing or infinite; names them.
+            DataError: A column is missing, doubled or not numeric, a value is missing or infinite, or the numbers of a
+                row are so large that it has no score; names them.
         """
         return TASKS[self.task].predictions(self.predict_scores(rows, device=device), self.classes)
 
@@ -119,9 +120,9 @@ class GlobalModel:
         """
         from kernfed.models.tensors.predict import linear_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
+        x = standardised(ordered(rows, self.feature_names, self.columns), self.mean, self.deviation)
         offset = self.target_mean - self.feature_mean @ self.weights
-        return linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device)
+        return finite(linear_scores(x, self.spec, self._frequencies, self.weights, offset, self.link, device))
 
     def save(self, folder: Path | str, *, durable: bool = True) -> None:
         """Write `model.safetensors` and `model.json` to a folder.

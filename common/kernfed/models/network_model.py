@@ -21,7 +21,7 @@ from kernfed.models.columns_fact import columns_fact, columns_of_facts
 from kernfed.models.global_model import load_model
 from kernfed.models.global_model_file import PAIR
 from kernfed.models.network_spec import NetworkSpec, check_spec, read_spec, spec_facts
-from kernfed.models.rows import ordered
+from kernfed.models.rows import finite, ordered, standardised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,14 +93,14 @@ class NetworkModel:
             device: Where to compute.
 
         Raises:
-            DataError: A column is missing, or a value is not a finite number.
+            DataError: A column is missing, or a value is not a finite number, or so large that its row has no score.
             ConfigError: The network is of the clients' own, and its module is not here.
         """
         from kernfed.models.tensors.predict import network_scores  # noqa: PLC0415  # the coordinator has no torch
 
-        x = (ordered(rows, self.feature_names, self.columns) - self.mean) / self.deviation
+        x = standardised(ordered(rows, self.feature_names, self.columns), self.mean, self.deviation)
         scores = network_scores(x, self.network, self.parameters, device, self.module)
-        return scores * self.target_deviation + self.target_mean
+        return finite(scores * self.target_deviation + self.target_mean)
 
     @property
     def lacks_module(self) -> bool:

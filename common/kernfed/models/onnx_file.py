@@ -38,7 +38,8 @@ def export_onnx(model: Model | Estimator, out: Path | str) -> Exported:
 
     Raises:
         ConfigError: The package onnx is not installed, no graph is made of such a model, it is larger than ONNX holds,
-            or onnxruntime computes something else than the model.
+            a column has the name of an output, onnxruntime computes something else than the model, or the file cannot
+            be written.
     """
     try:
         from kernfed.models.onnx import export  # noqa: PLC0415  # needs the package onnx, which need not be there
@@ -56,7 +57,10 @@ def export_onnx(model: Model | Estimator, out: Path | str) -> Exported:
             f"onnxruntime computes scores that are {apart:.1g} of their size off the model's, above {MOST_APART:g}; "
             f"nothing was written to {out}. Predict with `kernfed predict`, which has all digits"
         )
-    with files.output(Path(out)) as file:
-        file.write(content)
+    try:
+        with files.output(Path(out)) as file:
+            file.write(content)
+    except OSError as err:
+        raise ConfigError(f"{out}: cannot be written: {err.strerror}") from err
     names = [tuple(value.name for value in part) for part in (made.graph.input, made.graph.output)]
     return Exported(names[0], names[1], len(content), apart)

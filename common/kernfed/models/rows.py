@@ -38,7 +38,7 @@ def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...], plans: t
     else:
         try:
             x = np.asarray(rows, dtype=np.float64, order="C")
-        except (TypeError, ValueError) as err:
+        except (TypeError, ValueError, OverflowError) as err:
             raise DataError(f"rows are not numbers: {err}") from err
         if x.ndim != 2 or x.shape[1] != len(names):
             raise DataError(
@@ -47,6 +47,33 @@ def ordered(rows: pd.DataFrame | npt.ArrayLike, names: tuple[str, ...], plans: t
             )
     _refuse_first(~np.isfinite(x), names, "missing or infinite")
     return x
+
+
+def standardised(x: Floats, mean: Floats, deviation: Floats) -> Floats:
+    """(x - mean) / deviation of rows (n, d); infinite where that is beyond float64, which `finite` tells later."""
+    with np.errstate(over="ignore"):
+        return (x - mean) / deviation
+
+
+def finite(scores: Floats) -> Floats:
+    """Refuse rows whose numbers are so large that a score of them is none.
+
+    Args:
+        scores: Of the rows, (n, C).
+
+    Returns:
+        The scores.
+
+    Raises:
+        DataError: One is NaN or infinite; names the row.
+    """
+    faulty = ~np.isfinite(scores).all(axis=1)
+    if faulty.any():
+        raise DataError(
+            f"row {int(faulty.argmax()) + 1} (counted from 1): its numbers are too far from those of the training rows "
+            "to be predicted; correct them or leave the row out"
+        )
+    return scores
 
 
 def _refuse_first(faulty: Flags, names: Sequence[str], what: str) -> None:
@@ -92,8 +119,15 @@ def _typed(name: str, column: pd.Series[Any], reader: typed_cells.CellReader) ->
 def _check_numbers(name: str, column: pd.Series[Any]) -> None:
     present = column.notna()
     for row, value in enumerate(column):
-        if present.iloc[row] and not isinstance(value, numbers.Real):
+        if present.iloc[row] and not _is_number(value):
             raise DataError(
                 f"column {name!r}, row {row + 1} (counted from 1): the value is not a number; correct it, or read the "
                 "column as numbers"
             )
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return isinstance(value, numbers.Real) and isinstance(float(value), float)
+    except OverflowError:  # an integer beyond 1e308
+        return False

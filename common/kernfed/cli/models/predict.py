@@ -34,7 +34,7 @@ MissingOption = Annotated[
 
 NetworksOption = Annotated[
     Path | None,
-    typer.Option(help="Client file whose [networks.NAME] is the module of a model that is a network of its own."),
+    typer.Option(help="Client file whose section networks.NAME is the module of a model that is a network of its own."),
 ]
 
 

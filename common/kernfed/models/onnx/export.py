@@ -30,7 +30,8 @@ def as_onnx(model: Model) -> onnx.ModelProto:
     """A model as a graph: `rows` or one input per column to `prediction`, `scores` and of classes `probabilities`.
 
     Raises:
-        ConfigError: No graph is made of such a model, or it is larger than ONNX holds.
+        ConfigError: No graph is made of such a model, a column has the name of an output, or it is larger than ONNX
+            holds.
     """
     scores_of = _SCORES.get(type(model))
     if scores_of is None:
@@ -38,13 +39,21 @@ def as_onnx(model: Model) -> onnx.ModelProto:
             f"a model of kind {type(model).__name__} has no ONNX form; those that jobs leave as model.json and "
             "model.safetensors have one. Predict with `kernfed predict`"
         )
-    graph = Graph()
+    task = TASKS[model.task]
+    outputs = {"prediction", "scores"} | ({"probabilities"} if task.has_classes else set())
+    names = [plan.name for plan in model.columns] or [ROWS]
+    if doubled := sorted(outputs.intersection(names)):
+        raise ConfigError(
+            f"column {doubled[0]!r} has the name of an output of the file; call it otherwise in the job, and map the "
+            "name in the client files"
+        )
+    graph = Graph({*outputs, *names})
     if model.columns:
         x = graph("Concat", *(expanded(graph, plan) for plan in model.columns), axis=1)
     else:
         x = graph.input(ROWS, DOUBLE, ("rows", len(model.feature_names)))
     scores = scores_of(graph, model, graph.where(graph("IsInf", x), np.nan, x))
-    task = TASKS[model.task]
+    scores = graph.where(graph("IsInf", scores), np.nan, scores)
     if task.has_classes:
         graph.output("prediction", TEXT, ("rows",), classes(graph, model.task, model.classes, scores))
         found = probabilities(graph, model.task, len(model.classes), scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,13 @@ DOUBLE, INTEGER, FLOAT, TEXT = (
 class Graph:
     """Operations by name of their result; `graph("Add", a, b)` computes a + b from here on."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            taken: Names of inputs and outputs to come, which no result in between gets.
+        """
+        self._taken = frozenset(taken)
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -46,14 +52,19 @@ class Graph:
             Name of its result.
         """
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        result = f"{kind.lower()}_{len(self._nodes)}"
+        result = self._named(f"{kind.lower()}_{len(self._nodes)}")
         self._nodes.append(helper.make_node(kind, names, [result], name=result, domain=domain, **attributes))
         return result
 
     def constant(self, values: float | np.integer | Array) -> str:
         """Add numbers or text; returns their name."""
-        name = f"constant_{len(self._constants)}"
+        name = self._named(f"constant_{len(self._constants)}")
         self._constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def _named(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
         return name
 
     def input(self, name: str, kind: int, shape: Sequence[str | int]) -> str:

@@ -146,7 +146,7 @@ def _normalised(graph: Graph, norm: list[Floats], hidden: str, shape: tuple[int,
 
 
 def probabilities(graph: Graph, task: LearningTask, num_classes: int, scores: str) -> str:
-    """See `kernfed.maths.tasks`: of the classes, (n, number of classes)."""
+    """See `kernfed.maths.tasks`: of the classes, (n, number of classes); NaN where the scores are."""
     if task is LearningTask.BINARY:
         positive = graph("Min", graph("Max", scores, 0.0), 1.0)
         return graph("Concat", graph("Sub", graph.constant(1.0), positive), positive, axis=1)
@@ -154,7 +154,9 @@ def probabilities(graph: Graph, task: LearningTask, num_classes: int, scores: st
     cut = graph("Max", graph("Sub", scores, graph.where(graph("Greater", most, 0.0), 0.0, least)), 0.0)
     total = graph("ReduceSum", cut, np.array([1]), keepdims=1)
     some = graph("Greater", total, 0.0)
-    return graph.where(some, graph("Div", cut, graph.where(some, total, 1.0)), 1.0 / num_classes)
+    found = graph.where(some, graph("Div", cut, graph.where(some, total, 1.0)), 1.0 / num_classes)
+    refused = graph("IsNaN", graph("ReduceSum", scores, np.array([1]), keepdims=1))
+    return graph.where(refused, math.nan, found)
 
 
 def classes(graph: Graph, task: LearningTask, names: tuple[str, ...], scores: str) -> str:

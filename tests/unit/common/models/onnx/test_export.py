@@ -203,6 +203,24 @@ def test_what_the_model_refuses_is_no_number(column: str, cell: Any) -> None:
             model.predict_scores(frame)
 
 
+@pytest.mark.parametrize("cell", [np.nan, np.inf])
+def test_a_refused_row_of_several_classes_has_no_probabilities(cell: float) -> None:
+    """They are NaN, and not the same for each class."""
+    found = run(make_model(CLASSES), {"rows": np.array([[50.0, 1.7, 200.0], [50.0, cell, 200.0]])})
+    assert np.isfinite(found["probabilities"][0]).all()
+    assert np.isnan(found["probabilities"][1]).all()
+    assert found["prediction"].tolist()[1] == ""
+
+
+def test_columns_may_have_the_names_of_results() -> None:
+    """Those in between are called otherwise; the name of an output is refused with the remedy."""
+    columns = tuple(replace(COLUMNS[0], name=name) for name in ("constant_0", "isnan_0", "concat_9"))
+    model = linear_model(columns)
+    assert difference(model, as_onnx(model).SerializeToString()) < 1e-12  # type: ignore[operator]  # onnxruntime is here
+    with pytest.raises(ConfigError, match="column 'scores' has the name of an output"):
+        as_onnx(linear_model((replace(COLUMNS[0], name="scores"),)))
+
+
 @pytest.mark.parametrize("task", [BINARY, CLASSES])
 def test_classes_and_probabilities_are_those_of_the_model(task: LearningTask, tmp_path: Path) -> None:
     """Names of classes, and probabilities of least squares also where no score is above 0."""
@@ -262,3 +280,13 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match=r"pip install 'kernfed\[onnx\]'"):
         export_onnx(make_model(), tmp_path / "b.onnx")
     assert not (tmp_path / "b.onnx").exists()
+
+
+def test_numbers_that_leave_no_score_are_refused() -> None:
+    """A row so far out that float64 has no score of it is named; an integer beyond float64 is no number."""
+    columns = (ColumnPlan(name="x", kind=ColumnKind.NUMBER, missing=MissingRule.REFUSE, settled=True),)
+    model = linear_model(columns, weights=np.array([[1e10]]))
+    with pytest.raises(DataError, match=r"row 2 .* too far from those of the training rows"):
+        model.predict_scores(np.array([[1.0], [1e308]]))
+    with pytest.raises(DataError):
+        model.predict_scores(np.array([[10**400]], dtype=object))
