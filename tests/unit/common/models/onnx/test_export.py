@@ -234,6 +234,43 @@ def test_classes_and_probabilities_are_those_of_the_model(task: LearningTask, tm
     assert np.allclose(found["probabilities"].sum(axis=1), 1.0)
 
 
+def test_names_of_results_are_no_names_of_columns() -> None:
+    """A column may be called as a result within the graph is; one that is called as an output is refused."""
+    number = ColumnPlan(name="", kind=ColumnKind.NUMBER, missing=MissingRule.MEAN, settled=True)
+    columns = tuple(replace(number, name=name) for name in ("constant_0", "isnan_0", "constant_0_", "probabilities"))
+    model = linear_model(columns)
+    assert difference(model, as_onnx(model).SerializeToString()) < 1e-10  # type: ignore[operator]  # onnxruntime is here
+    with pytest.raises(ConfigError, match="column 'scores' has the name of an output of the file"):
+        as_onnx(linear_model((replace(number, name="scores"), *columns)))
+
+
+@pytest.mark.parametrize("task", [BINARY, CLASSES])
+def test_a_row_that_is_refused_has_no_probabilities(task: LearningTask) -> None:
+    """NaN for each class, as the scores are, and not the same share for all; so too where the numbers are too large."""
+    model = make_model(task)
+    found = run(model, {"rows": np.array([[50.0, 1.7, 200.0], [np.nan, 1.7, 200.0], [-1e308, 1e308, -1e308]])})
+    assert np.isfinite(found["probabilities"][0]).all()
+    assert np.isnan(found["probabilities"][1:]).all()
+    with pytest.raises(
+        DataError, match=r"row 1 \(counted from 1\): its numbers are too far from those of the training"
+    ):
+        model.predict(np.array([[-1e308, 1e308, -1e308]]))
+
+
+def test_an_infinite_score_is_none() -> None:
+    """Of an exponential link beyond float64 the file has NaN, and the model refuses the row."""
+    model = linear_model((COLUMNS[4],), link=Link.EXPONENTIAL, target_mean=np.array([1e4]))
+    assert np.isnan(run(model, {"sex": np.array([["male"]], dtype=object)})["scores"]).all()
+    with pytest.raises(DataError, match="row 1"):
+        model.predict(pd.DataFrame({"sex": ["male"]}))
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A folder that is not there is no fault in kernfed."""
+    with pytest.raises(ConfigError, match="cannot be written: No such file"):
+        export_onnx(make_model(), tmp_path / "nowhere" / "model.onnx")
+
+
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     """Target, task, columns, classes and job stand in it; the same model gives the same bytes."""
     model = make_model(BINARY, job={"name": "heart", "note": "kept apart"})
