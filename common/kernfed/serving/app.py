@@ -13,8 +13,8 @@ import pandas as pd
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kernfed.errors import KernfedError
@@ -27,6 +27,9 @@ MAX_BODY: Final = 16 << 20
 """Bytes of a request."""
 MAX_ROWS: Final = 100_000
 """Rows of a request."""
+_BODY_S: Final = 60.0
+"""How long a request may take to arrive."""
+_CLOSE: Final = {"Connection": "close"}
 _AT_ONCE: Final = 2
 """Requests that are computed beside each other; others wait."""
 _BUSY: Final = 64
@@ -47,7 +50,7 @@ def make_app(model: Estimator, version: str) -> Starlette:
             Route("/schema", service.schema),
             Route("/health", service.health),
         ],
-        exception_handlers={HTTPException: _refusal, KernfedError: _cannot, Exception: _fault},
+        exception_handlers={HTTPException: _refusal, KernfedError: _cannot, ClientDisconnect: _gone, Exception: _fault},
     )
 
 
@@ -68,7 +71,12 @@ class _Service:
 
     async def predict(self, request: Request) -> JSONResponse:
         """One row, or many."""
-        asked = _parsed(await _body(request))
+        try:
+            async with asyncio.timeout(_BODY_S):
+                body = await _body(request)
+        except TimeoutError as err:
+            raise HTTPException(408, f"the request did not end within {_BODY_S:g} s; send it again", _CLOSE) from err
+        asked = _parsed(body)
         alone = "row" in asked
         frame = self._frame([asked["row"]] if alone else asked["rows"])
         if self._waiting >= _BUSY:
@@ -132,6 +140,10 @@ async def _refusal(request: Request, error: Exception) -> JSONResponse:
 
 async def _cannot(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, 422)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

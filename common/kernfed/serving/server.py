@@ -12,6 +12,7 @@ import uvicorn
 from kernfed.errors import ConfigError, UnavailableError
 from kernfed.models.estimator import Estimator
 from kernfed.serving.app import make_app
+from kernfed.serving.connections import PatientProtocol
 
 _CONNECTIONS = 200
 _STOP_S = 5
@@ -44,6 +45,7 @@ def serve(
     """
     config = uvicorn.Config(
         make_app(model, version),
+        http=PatientProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

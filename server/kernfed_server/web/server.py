@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kernfed.errors import KernfedError, UnavailableError
 from kernfed.pki import folder as files
 from kernfed.pki.identity import Identity
+from kernfed.serving.connections import PatientProtocol
 from kernfed.wire.channel import HANDSHAKE_TIMEOUT_S, address, split_listen
 from kernfed_server.config import WebSection
 from kernfed_server.web.app import make_app
@@ -38,8 +38,10 @@ _LOOK_S: Final = 30.0
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # nosec B104  # compared, not bound
 
 
-class PageProtocol(H11Protocol):
+class PageProtocol(PatientProtocol):
     """Tells the page which certificate a connection showed, and ends connections that ask nothing."""
+
+    idle_s = HANDSHAKE_TIMEOUT_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         """See `asyncio.Protocol`."""
@@ -53,16 +55,6 @@ class PageProtocol(H11Protocol):
             await page(scope, receive, send)
 
         self.app = with_certificate
-        self._first_by = self.loop.call_later(HANDSHAKE_TIMEOUT_S, self._end_if_silent)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
-        self._first_by.cancel()
-        super().connection_lost(exc)
-
-    def _end_if_silent(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,43 @@ async def test_large_requests_and_crowds_are_turned_away(monkeypatch: pytest.Mon
         monkeypatch.setattr(service, "_BUSY", 0)
         found = await client.post("/predict", json={"row": {"dose": 1, "sex": "male"}})
         assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_request_that_does_not_come_whole_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without an end is told so; one whose sender has gone leaves no line in the log."""
+    monkeypatch.setattr(service, "_BODY_S", 0.05)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    made = make_app(estimator(make_model()), "abc")
+    sent: list[Any] = []
+
+    async def gone() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    with structlog.testing.capture_logs() as logs:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(made), base_url="http://here") as client:
+            found = await client.post("/predict", content=endless())
+        assert (found.status_code, "did not end within" in found.json()["error"]) == (408, True)
+        scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [], "query_string": b""}
+        await made(scope, gone, send)
+    assert (logs, sent[0]["status"]) == ([], 400)
+
+
+async def test_rows_without_a_score_are_refused() -> None:
+    """A number so large that the score of its row is none, and an integer that no float64 holds."""
+    async with client_of(estimator(make_model(LearningTask.REGRESSION))) as client:
+        for age, words in (
+            (-1e308, "row 1 (counted from 1): its numbers are too far"),
+            (10**400, "column 'age', row 1"),
+        ):
+            found = await client.post("/predict", json={"row": {"age": age, "höhe": 1e308, "chol": -1e308}})
+            assert (found.status_code, words in found.json()["error"]) == (422, True), found.text
 
 
 async def test_a_fault_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
