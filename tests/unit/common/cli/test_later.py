@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
 from kernfed.cli.later import load_command
 from kernfed.cli.main import app as operator_app
 from kernfed_client.cli import app as client_app
 from kernfed_server.__main__ import app as coordinator_app
+from kernfed_simulation.__main__ import app as simulation_app
 from kernfed_testing.limits import LIMIT_S
 
 APPS = {"kernfed.cli.main": operator_app, "kernfed_server.__main__": coordinator_app, "kernfed_client.cli": client_app}
@@ -23,6 +28,22 @@ def test_the_list_says_what_each_command_says_of_itself(module: str) -> None:
     for info in APPS[module].registered_commands:
         made = load_command(info.cls.source)  # type: ignore[union-attr]  # of the class that `add_later` makes
         assert info.help == " ".join(made.help.split("\n\n")[0].split()), info.name
+
+
+def _commands(command: Any) -> Iterator[Any]:
+    yield command
+    if isinstance(command, TyperGroup):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name))
+
+
+@pytest.mark.parametrize("app", [*APPS.values(), simulation_app], ids=[*APPS, "kernfed_simulation"])
+def test_help_shows_all_that_is_written(app: typer.Typer) -> None:
+    """A word in brackets is markup, and would be gone from the page: no help has one."""
+    for command in _commands(typer.main.get_command(app)):
+        for text in (command.help, *(getattr(option, "help", None) for option in command.params)):
+            assert Text.from_markup(text or "").plain == (text or ""), (command.name, text)
 
 
 @pytest.mark.slow
