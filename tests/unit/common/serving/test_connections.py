@@ -38,7 +38,7 @@ async def served(state: ServerState) -> AsyncIterator[tuple[asyncio.StreamReader
 @pytest.mark.parametrize("first", [b"", b"GET /health HTT", HEALTH, HEALTH + b"GET /he"])
 async def test_a_connection_that_asks_nothing_is_ended(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its start, within the head of a request, and after an answer, which comes before."""
-    monkeypatch.setattr(PatientProtocol, "idle_s", 0.1)
+    monkeypatch.setattr(PatientProtocol, "idle_s", 0.5)
     async with served(ServerState()) as (reader, writer):
         writer.write(first)
         found = await asyncio.wait_for(reader.read(), WAIT_S)
