@@ -8,13 +8,12 @@ itself has, so that the sum of both is the error.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from online.table1 import PROBLEMS, SECONDS, Measured, T, chosen_clients, methods, run
-from records import add_sizes, announce, entry, of_size, write
+from online.table1 import PROBLEMS, Measured, T, asked, methods, run
+from records import entry, write
 from tables import show, subplots
 
 METHODS = (
@@ -50,16 +49,7 @@ def rows(title: str, by_method: dict[str, list[Measured]]) -> Iterator[dict[str,
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--set", nargs="+", choices=sorted(PROBLEMS), default=["naval", "uji"], help="data sets")
-    parser.add_argument("--repetitions", type=int, help="draws of features (default 20)")
-    add_sizes(parser, "3 draws on the first 4 clients")
-    options = parser.parse_args()
-    count = options.repetitions or of_size(options, quick=3, middle=3, paper=20)
-    sets = {name: chosen_clients(PROBLEMS[name].load(), options.quick) for name in options.set}
-    runs = count * len(METHODS)
-    seconds = runs * sum(SECONDS * data.num_clients for data in sets.values())
-    announce(sum(len(data.y) for data in sets.values()), runs * len(sets), seconds)
+    options, sets, count = asked(__doc__, len(METHODS), quick=3)
     lines: list[dict[str, Any]] = []
     fig, (axes,) = subplots(len(sets), width=5.2)
     for (name, data), ax in zip(sets.items(), axes, strict=True):

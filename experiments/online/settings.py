@@ -5,13 +5,12 @@ The appendix studies them and is not at hand, so nothing published stands beside
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from online.table1 import PROBLEMS, SECONDS, Data, Problem, chosen_clients, run
-from records import add_sizes, announce, entry, of_size, write
+from online.table1 import PROBLEMS, Data, Problem, asked, run
+from records import entry, write
 from tables import show, subplots
 
 EXPLORATION = (0.1, 0.25, 0.5, 1.0)
@@ -27,16 +26,7 @@ def rows(problem: Problem, data: Data, repetitions: int) -> Iterator[dict[str, A
 
 def main() -> None:
     """Run, print, and write JSON and a plot."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--set", nargs="+", choices=sorted(PROBLEMS), default=["naval", "uji"], help="data sets")
-    parser.add_argument("--repetitions", type=int, help="draws of features (default 20)")
-    add_sizes(parser, "6 draws on the first 4 clients")
-    options = parser.parse_args()
-    count = options.repetitions or of_size(options, quick=6, middle=3, paper=20)
-    sets = {name: chosen_clients(PROBLEMS[name].load(), options.quick) for name in options.set}
-    runs = count * len(EXPLORATION)
-    seconds = runs * sum(SECONDS * data.num_clients for data in sets.values())
-    announce(sum(len(data.y) for data in sets.values()), runs * len(sets), seconds)
+    options, sets, count = asked(__doc__, len(EXPLORATION), quick=6)
     lines: list[dict[str, Any]] = []
     fig, (axes,) = subplots(len(options.set), width=5.2)
     for (name, data), ax in zip(sets.items(), axes, strict=True):

@@ -339,6 +339,27 @@ def plot(results: dict[str, dict[str, list[Measured]]]) -> Any:
     return fig
 
 
+def asked(about: str | None, num_methods: int, *, quick: int) -> tuple[argparse.Namespace, dict[str, Data], int]:
+    """Options, data sets and draws of a study of a few methods on these sets; what it takes is said first.
+
+    Args:
+        about: The script's docstring.
+        num_methods: It runs.
+        quick: Draws with `--quick`, on the first four clients.
+    """
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--set", nargs="+", choices=sorted(PROBLEMS), default=["naval", "uji"], help="data sets")
+    parser.add_argument("--repetitions", type=int, help="draws of features (default 20)")
+    add_sizes(parser, f"{quick} draws on the first 4 clients")
+    options = parser.parse_args()
+    count = options.repetitions or of_size(options, quick=quick, middle=3, paper=20)
+    sets = {name: chosen_clients(PROBLEMS[name].load(), options.quick) for name in options.set}
+    runs = count * num_methods
+    seconds = runs * sum(SECONDS * data.num_clients for data in sets.values())
+    announce(sum(len(data.y) for data in sets.values()), runs * len(sets), seconds)
+    return options, sets, count
+
+
 def main() -> None:
     """Run, print, and write JSON and a plot to experiments/out/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

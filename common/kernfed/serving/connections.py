@@ -1,11 +1,20 @@
-"""Connections to a service: one that asks nothing is ended, so that idle ones never keep others out."""
+"""Ports of services over HTTP, and their connections: one that asks nothing is ended, so idle ones keep nobody out."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+import socket
+import ssl
+from typing import Any, ClassVar, Final
 
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kernfed.errors import UnavailableError
+
+MAX_CONNECTIONS: Final = 200
+"""More are told to come again."""
 
 
 class PatientProtocol(H11Protocol):
@@ -40,3 +49,61 @@ class PatientProtocol(H11Protocol):
             return
         self._seen = self.cycle
         self._look = self.loop.call_later(self.idle_s, self._end_if_idle)
+
+
+def configured(
+    app: ASGIApp,
+    tls: ssl.SSLContext | None,
+    protocol: type[PatientProtocol] = PatientProtocol,
+    *,
+    stop_s: int,
+    keep_alive_s: int = 5,
+    header_bytes: int | None = None,
+) -> uvicorn.Config:
+    """How uvicorn serves an app: HTTP/1.1 alone, no log of its own, nothing told of itself.
+
+    Args:
+        app: The app.
+        tls: None: plain HTTP.
+        protocol: Of its connections.
+        stop_s: Seconds for requests that are in the works when the service ends.
+        keep_alive_s: Seconds for which a connection stays open behind an answer.
+        header_bytes: Most of a request's head; None: uvicorn's.
+    """
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=keep_alive_s,
+        timeout_graceful_shutdown=stop_s,
+        h11_max_incomplete_event_size=header_bytes,
+    )
+    config.load()
+    config.ssl = tls
+    return config
+
+
+def listener(host: str, port: int, what: str, remedy: str) -> socket.socket:
+    """A bound socket.
+
+    Args:
+        host: Address of this machine; `::` are all, of IPv4 too.
+        port: 0: one that the system chooses.
+        what: Could not be done, for a message, e.g. `cannot listen on ...`.
+        remedy: Of that message.
+
+    Raises:
+        UnavailableError: The port is taken, or the address is not of this machine.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS, dualstack_ipv6=both)
+    except (OSError, OverflowError) as err:
+        raise UnavailableError(f"{what} ({getattr(err, 'strerror', None) or err}); {remedy}") from err

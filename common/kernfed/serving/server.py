@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
 
-from kernfed.errors import ConfigError, UnavailableError
+from kernfed.errors import ConfigError
 from kernfed.models.estimator import Estimator
 from kernfed.serving.app import make_app
-from kernfed.serving.connections import PatientProtocol
+from kernfed.serving.connections import configured, listener
 
-_CONNECTIONS = 200
 _STOP_S = 5
 
 
@@ -43,25 +41,13 @@ def serve(
         ConfigError: The certificate cannot be used.
         UnavailableError: The port is taken, or the address is not of this machine.
     """
-    config = uvicorn.Config(
-        make_app(model, version),
-        http=PatientProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=_STOP_S,
-    )
-    if certificate is not None:
-        config.load()
-        config.ssl = _tls(certificate, key)
-    with _listener(host, port) as listener:
+    tls = None if certificate is None else _tls(certificate, key)
+    config = configured(make_app(model, version), tls, stop_s=_STOP_S, keep_alive_s=30)
+    what, remedy = f"cannot listen on {host}, port {port}", "choose another with --listen and --port"
+    with listener(host, port, what, remedy) as made:
         shown = f"[{host}]" if ":" in host else host
-        ready(f"{'https' if certificate else 'http'}://{shown}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run([listener])
+        ready(f"{'https' if certificate else 'http'}://{shown}:{made.getsockname()[1]}")
+        uvicorn.Server(config).run([made])
 
 
 def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
@@ -75,15 +61,3 @@ def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
             "and its key, without a password"
         ) from err
     return context
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_CONNECTIONS
-        )
-    except (OSError, OverflowError) as err:
-        raise UnavailableError(
-            f"cannot listen on {host}, port {port}: {getattr(err, 'strerror', None) or err}; choose another with "
-            "--listen and --port"
-        ) from err

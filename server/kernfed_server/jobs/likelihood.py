@@ -25,7 +25,7 @@ ENOUGH = 10
 """Rows that tell something, for each coefficient."""
 FAR = 100.0
 """Times the largest of all other clients from which on a figure by row of one client is told of."""
-ROBUST = "square of scores by row"
+ROBUST = "a square of scores by row"
 """What robust standard errors are made of, in words; 0 where they are not asked for."""
 _MEASURE = "distance to the maximum of the likelihood, in standard errors, about"
 
@@ -182,14 +182,14 @@ class LikelihoodFit(ABC, Generic[F, S]):
         """Tell of the client whose figure is far beyond all others': it decides that of all rows.
 
         Args:
-            what: It is, in words, e.g. `deviance by row`.
+            what: It is, in words, e.g. `a deviance by row`.
             figures: By client, none below 0.
         """
         top = max(figures, key=lambda client: figures[client], default="")
         beside = max((figure for client, figure in figures.items() if client != top), default=0.0)
         if beside > 0 and figures[top] > FAR * beside:
             self._run.note(
-                f"{top} states a {what} of {figures[top]:.3g}, {figures[top] / beside:.2g} times that of any other "
+                f"{top} states {what} of {figures[top]:.3g}, {figures[top] / beside:.2g} times that of any other "
                 f"client, and it counts: rows far out are there, or a fault; {CHECK_UNITS}"
             )
 

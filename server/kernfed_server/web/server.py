@@ -19,7 +19,7 @@ import uvicorn
 from kernfed.errors import KernfedError, UnavailableError
 from kernfed.pki import folder as files
 from kernfed.pki.identity import Identity
-from kernfed.serving.connections import PatientProtocol
+from kernfed.serving.connections import PatientProtocol, configured, listener
 from kernfed.wire.channel import HANDSHAKE_TIMEOUT_S, address, split_listen
 from kernfed_server.config import WebSection
 from kernfed_server.web.app import make_app
@@ -28,9 +28,6 @@ from kernfed_server.web.sign_in import CERTIFICATE
 from kernfed_server.web.site import Site
 
 log = structlog.get_logger(__name__)
-
-MAX_CONNECTIONS: Final = 200
-"""More are told to come again; a browser holds up to six."""
 
 _HEADER_BYTES: Final = 16 << 10
 _STOP_S: Final = 1
@@ -92,25 +89,12 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
     """
     host, wanted = split_listen(listen)
     context = _tls(folder)
-    listener = _listener(host, wanted, listen)
-    port = listener.getsockname()[1]
-    config = uvicorn.Config(
-        make_app(site),
-        http=PageProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
-        timeout_graceful_shutdown=_STOP_S,
-    )
-    config.load()
-    config.ssl = context
+    taken = "another process may hold the port, or the address is not of this machine"
+    made = listener(host, wanted, f"web: cannot listen on {listen}", taken)
+    port = made.getsockname()[1]
+    config = configured(make_app(site), context, PageProtocol, stop_s=_STOP_S, header_bytes=_HEADER_BYTES)
     server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    serving = asyncio.ensure_future(server.serve(sockets=[made]))
     renewing = asyncio.ensure_future(_keep_certificate(context, folder))
     try:
         answers = asyncio.ensure_future(server.answers.wait())
@@ -130,26 +114,7 @@ async def serving_page(listen: str, section: WebSection, folder: Path, site: Sit
         for task in done:
             if not task.cancelled() and (why := task.exception()) is not None:
                 log.error("the page ended by an error", error=repr(why))
-        listener.close()
-
-
-def _listener(host: str, port: int, listen: str) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as err:
-        raise UnavailableError(
-            f"web: cannot listen on {listen} ({err.strerror or err}); another process may hold the port, or the "
-            "address is not of this machine"
-        ) from err
-    listener.setblocking(False)
-    return listener
+        made.close()
 
 
 def _tls(folder: Path) -> ssl.SSLContext:

@@ -120,10 +120,10 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
 
         part = functools.partial(part_of, request.coefficients)
         replies = await self.ask_sums(request, part, curved=self._curved, refusing=refusing)
-        self._figures = {"deviance by row": {client: reply.deviance for client, reply in replies.items()}}
+        self._figures = {"a deviance by row": {client: reply.deviance for client, reply in replies.items()}}
         if self.family_name is not FamilyName.GAUSSIAN:  # of which it is the deviance
             pearson = {client: reply.pearson for client, reply in replies.items()}
-            self._figures["statistic of Pearson's by row"] = pearson
+            self._figures["a statistic of Pearson's by row"] = pearson
         return replies
 
     @property
@@ -172,7 +172,9 @@ class _Fit(LikelihoodFit[GlmFinding, _Told]):
         told = self.weighted(replies)
         for what, figures in self._figures.items():
             self.note_far(what, figures)
-        self.note_far("information by row", {client: float(np.trace(r.information)) for client, r in replies.items()})
+        self.note_far(
+            "an information by row", {client: float(np.trace(r.information)) for client, r in replies.items()}
+        )
         self.note_far(ROBUST, {client: float(np.trace(r.scores)) for client, r in replies.items()})
         end = End(coefficients, sums, sums.pearson, dispersion, told)
         return finding_of(self.setup, self.settings, self.names, end, self.null, self.iteration.num_evaluated)

@@ -104,10 +104,12 @@ class _Fit(LikelihoodFit[CoxFinding, Sums]):
         )
         replies = await self.ask(request, self._strange_times)
         self.refuse_others(members)
-        self.note_far("information by row", {c: float(np.trace(part.hessian)) for c, part in self.parts.items()})
+        self.note_far("an information by row", {c: float(np.trace(part.hessian)) for c, part in self.parts.items()})
         self.note_far(ROBUST, {client: float(np.trace(reply.scores)) for client, reply in replies.items()})
         told = {client: reply for client, reply in replies.items() if reply.deaths.any()}
-        self.note_far("baseline hazard by event", {c: float(r.hazards.sum() / r.deaths.sum()) for c, r in told.items()})
+        self.note_far(
+            "a baseline hazard by event", {c: float(r.hazards.sum() / r.deaths.sum()) for c, r in told.items()}
+        )
         end = CoxAtEnd(coefficients, sums, self.null, replies, self.iteration.num_evaluated)
         return cox_finding(self.setup, self.settings, self.names, end)
 
